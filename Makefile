@@ -1,0 +1,51 @@
+PYTHON ?= python3
+VENV   := .venv
+PIP    := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
+
+# The GPU wheels need no GPU: kernels compile without one. They exist for Linux only.
+ifeq ($(shell uname -s),Linux)
+EXTRAS ?= dev,gpu
+else
+EXTRAS ?= dev
+endif
+
+# Each stamp stands for a finished install. An install that broke off leaves none, and the next
+# call starts again from an empty environment.
+RUN := $(VENV)/.installed
+DEV := $(VENV)/.installed-dev
+
+# Setuptools comes first, as pinned, and builds without isolation: pip would not apply the
+# constraints inside a build environment of its own.
+INSTALL = $(PIP) --constraint constraints.txt --no-build-isolation --editable
+
+.DEFAULT_GOAL := help
+.PHONY: help prove test lint clean
+
+help:   ## show this list
+	@sed -n 's/^\([a-z]*\): .*## /\1\t/p' Makefile | expand -t 8
+
+prove: $(RUN)  ## check that every verdict is the pinned one
+	$(VENV)/bin/kvlatch prove
+
+test: lint  ## lint, then run the tests with coverage
+	$(VENV)/bin/python -m pytest --cov
+
+lint: $(DEV)  ## ruff and mypy, changing nothing
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/mypy
+
+clean:  ## remove the environment, caches and build outputs
+	rm -rf $(VENV) build dist *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find spec reference proofs tests -name __pycache__ -prune -exec rm -rf {} +
+
+$(RUN): pyproject.toml constraints.txt
+	$(PYTHON) -m venv --clear $(VENV)
+	$(PIP) --constraint constraints.txt setuptools
+	$(INSTALL) .
+	touch $@
+
+$(DEV): $(RUN)
+	rm $(RUN)
+	$(INSTALL) '.[$(EXTRAS)]'
+	touch $(RUN) $@
