@@ -1,0 +1,319 @@
+"""The room protocol: one request with all its actors, every atomic step a row.
+
+Read this file first, from top to bottom. It says what the prefill side of a disaggregated server does with one *room*
+while the KV cache of its request moves to decode, in the order in which it happens. The names are those of SGLang's
+``disaggregation/common/conn.py`` and ``nixl/conn.py``.
+
+Two rules. Everything that can change a room is a row here: engines, diagrams and traces know no other step. And no row
+knows which design it runs in: where designs differ, the row asks a switch of ``designs.py``, as it asks any field.
+
+**Actors.** The *scheduler* creates the request, polls its sender, enqueues chunks and settles it. The *bootstrap
+thread* hears decode's messages. *Transfer workers* take chunks from a queue, first in, first out. Each thread has a
+program counter; a row moves it from ``at`` to ``to``, when the formula ``when`` holds, and sets the fields in ``then``.
+
+**Writes.** A row with ``write`` calls ``update_status``. In the locked atomicity that is one step: the entry becomes
+``merge(entry, write)``. The other two atomicities are derived, once for all rows, in ``model.py``: a *split* update
+reads in one step and stores in the next, whatever happened in between, which is what unlocked Python does; a *cas*
+update stores only if the entry is still what it read, and else reads again.
+
+**What is subtle.** Nothing removes a chunk from a queue, so chunks outlive their request, and a room id can be used
+by a second request (``gen``) while they do. ``told`` and ``seen`` are not in any program: ``told`` remembers the first
+terminal status that the entry had, so that properties can speak of it; ``seen`` is a thread's local variable.
+
+**Fair.** A fair row, once enabled for ever, happens at last. The environment is not fair: nobody has to send a
+request, decode may never answer, no transfer has to fail. Everything that the server itself does is fair.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import attrs
+
+from kvlatch.spec import designs as design
+from kvlatch.spec.status import ABSENT, STATUS, TOMBSTONE, B, F, S, T, W
+from kvlatch.spec.terms import TRUE, Field, ForAll, LastChunk, Term, ThisChunk, where
+
+# --------------------------------------------------------------------------------------------------------------------
+# State
+
+GENERATION = ("first", "second")
+TERMINALS = ("none", F, S)
+
+# The manager's tables, keyed by room id.
+status = Field("status", "room", (ABSENT, *(s for s in STATUS if s != ABSENT)))
+"""``request_status[room]``."""
+stamp = Field("stamp", "room", GENERATION)
+"""With tombstones: the request that the entry, or the tombstone, belongs to."""
+told = Field("told", "room", TERMINALS)
+"""History: the first terminal status that the entry has had since it was created."""
+infos = Field("infos", "room", ("none", *GENERATION))
+"""``transfer_infos[room]``: whose metadata it holds."""
+
+# The request, as its scheduler knows it.
+gen = Field("gen", "room", GENERATION)
+"""Which request of this room id: the first, or one that uses the id again."""
+phase = Field("phase", "room", ("new", "boot", "running", "inflight", "clearing", "forgetting", "releasing", "done"))
+"""Its place: not created, bootstrap queue, prefill, inflight queue, three steps of settling, done."""
+latch = Field("latch", "room", TERMINALS)
+"""``sender.conclude_state``."""
+pages = Field("pages", "room", ("none", "held", "released", "released twice"))
+"""The KV pages that its chunks are read from."""
+chunk = Field("chunk", "chunk", ("unsent", "queued", "taken", "done", "lost"))
+"""One per chunk; lost means that it was dropped, skipped or failed, and nobody will send it again."""
+stale = Field("stale", "chunk", ("no", "yes"))
+"""A chunk of the first request that is still queued while the second one lives."""
+wire = Field("wire", "room", ("none", F, S, "both"))
+"""The terminal status that decode has been told."""
+
+# Threads.
+# Program counters. A label with a star is the place between the read and the store of that row's update.
+scheduler = Field("scheduler", "room", ("free", "create*", "time_out*", "abort*"))
+scheduler_seen = Field("scheduler_seen", "room", status.labels)
+bootstrap = Field("bootstrap", "room", ("idle", "registered", "write_w*", "aborting", "write_f*", "popping"))
+bootstrap_seen = Field("bootstrap_seen", "room", status.labels)
+bootstrap_gen = Field("bootstrap_gen", "room", GENERATION)
+"""The request whose message the bootstrap thread is handling."""
+worker = Field(
+    "worker", "worker",
+    ("idle", "taken", "checked", "ready", "write_t*", "posting", "transferring", "marking", "write_t_again*",
+     "arrived", "concluding", "write_s*", "failing", "fail*", "telling", "popping"),
+)  # fmt: skip
+worker_seen = Field("worker_seen", "worker", status.labels)
+job = Field("job", "worker", ("0", "1", "2", "3"))
+"""The chunk that the worker has taken."""
+job_gen = Field("job_gen", "worker", GENERATION)
+"""The request that the chunk belongs to."""
+
+# Messages from decode: how often each has been delivered.
+metadata = Field("metadata", "room", ("none", "once", "twice"))
+notice = Field("notice", "room", ("none", "once", "twice"))
+"""Abort notices."""
+straggler = Field("straggler", "room", ("none", "due"))
+"""A message about the first request that arrives in the life of the second."""
+
+STATE: Final = (
+    status, stamp, told, infos, gen, phase, latch, pages, chunk, stale, wire,
+    scheduler, scheduler_seen, bootstrap, bootstrap_seen, bootstrap_gen, worker, worker_seen, job, job_gen,
+    metadata, notice, straggler,
+)  # fmt: skip
+
+Actor = Literal["scheduler", "bootstrap", "worker"]
+
+
+@attrs.frozen
+class Thread:
+    """The fields of one kind of thread: program counter, the status it has read, the request it acts for."""
+
+    pc: Field
+    seen: Field
+    gen: Field
+
+
+THREADS: Final[dict[Actor, Thread]] = {
+    "scheduler": Thread(scheduler, scheduler_seen, gen),
+    "bootstrap": Thread(bootstrap, bootstrap_seen, bootstrap_gen),
+    "worker": Thread(worker, worker_seen, job_gen),
+}
+
+
+@attrs.frozen
+class Rule:
+    """One atomic step of one actor, of any room, worker and chunk it can apply to.
+
+    ``per_chunk`` rows apply to each chunk, the others change all chunks alike; ``result`` keeps in ``seen`` what the write came to, to be told to decode;
+    ``requests=2`` rows apply where a second request may use the room id.
+    """
+
+    name: str
+    actor: Actor
+    at: str
+    to: str | Term
+    when: Term = TRUE
+    then: dict[Field, str | Term] = attrs.field(factory=dict)
+    write: str | None = None
+    fair: bool = True
+    per_chunk: bool = False
+    result: bool = False
+    requests: int = 1
+    says: str = attrs.field(default="", kw_only=True)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# What the rows ask
+
+tombstones = design.clear == "tombstone"
+orderly = design.network != "disorderly"
+disorderly = design.network == "disorderly"
+missing = status.in_(ABSENT, TOMBSTONE)
+present = ~missing
+live = status.in_(B, W, T)
+
+
+def fresh(whose: Field) -> Term:
+    """With tombstones, a write counts only for the request that the entry is about, or for a newer one."""
+    newer = (whose == "second") & (stamp == "first")
+    return ~tombstones | newer | ((whose == stamp) & (status != TOMBSTONE))
+
+
+def infos_of(whose: Field) -> Term:
+    """The room has transfer infos; with tombstones, those of this very request."""
+    own = ((whose == "first") & (infos == "first")) | ((whose == "second") & (infos == "second"))
+    return where_tombstones(own, infos != "none")
+
+
+def where_tombstones(yes: Term, no: Term) -> Term:
+    """One formula for designs with tombstones, another for those without."""
+    return (tombstones & yes) | (~tombstones & no)
+
+
+latched = (design.poll_latch == "honoured") & (latch != "none")
+outstanding = ~ForAll("worker", worker.in_("idle", "taken", "arrived", "concluding", "write_s*", "telling", "popping"))
+held = (design.poll_hold == "yes") & (status == S) & outstanding
+
+
+def polls(label: str) -> Term:
+    """``sender.poll()`` would return this status now: the latch if it is set, else what the table shows."""
+    shown = status == label
+    if label == S:
+        shown = shown & ~held
+    if label == T:
+        shown = shown | held
+    if label in design.poll_absent.labels:
+        shown = shown | (missing & (design.poll_absent == label))
+    shown = shown & ~latched
+    if label in (F, S):
+        shown = shown | ((design.poll_latch == "honoured") & (latch == label))
+    return shown
+
+
+drained = (design.release == "at once") | ForAll("worker", (worker == "idle") | (job_gen != gen))
+head_of_queue = ForAll("earlier chunk", chunk != "queued") & ForAll("chunk", stale == "no")
+head_of_stale = ForAll("earlier chunk", stale == "no")
+last_to_arrive = ((design.success == "last") & LastChunk()) | (
+    (design.success == "counted") & (job_gen == gen) & ForAll("other chunk", chunk == "done")
+)
+generation_of_infos = where(gen == "first", "first", "second")
+wire_counts = ~tombstones | (job_gen == gen)
+first_delivery = where(metadata == "none", "once", "twice")
+first_notice = where(notice == "none", "once", "twice")
+metadata_due = (orderly & (metadata == "none") & (phase == "boot")) | (disorderly & (metadata != "twice"))
+notice_due = (orderly & (notice == "none") & (metadata != "none") & phase.in_("boot", "running", "inflight")) | (
+    disorderly & (notice != "twice")
+)
+dead_for_worker = (status == F) | ((design.absent == "skips") & missing) | (tombstones & ~(fresh(job_gen) & present))
+
+# --------------------------------------------------------------------------------------------------------------------
+# The steps
+
+SCHEDULER: Final = (
+    Rule("create", "scheduler", "free", "free", phase == "new", {phase: "boot"}, write=B, fair=False,
+         says="The sender's constructor writes Bootstrapping; the request enters the bootstrap queue."),
+    Rule("time_out", "scheduler", "free", "free", (design.timeout == "bootstrapping") & (phase == "boot") & polls(B),
+         {phase: "clearing", latch: F}, write=F,
+         says="poll() finds the bootstrap timeout expired, writes Failed, and the request is failed. No other status has "
+              "a timeout."),
+    Rule("abort", "scheduler", "free", "free", phase.in_("boot", "inflight") & (latch == "none"),
+         {latch: where((design.tell == "standing") & (status == S), S, F)}, write=F, fair=False,
+         says="AbortReq: sender.abort() writes Failed and sets the sender's latch, to Failed or to what stands."),
+    Rule("admit", "scheduler", "free", "free", (phase == "boot") & polls(W), {phase: "running", pages: "held"},
+         says="poll() shows WaitingForInput: the request leaves the bootstrap queue, gets pages and runs."),
+    Rule("enqueue", "scheduler", "free", "free",
+         (phase == "running") & (chunk == "unsent") & ForAll("earlier chunk", chunk != "unsent"),
+         {chunk: where((design.enqueue == "always") | infos_of(gen), "queued", "lost"),
+          phase: where(LastChunk(), "inflight", "running")}, per_chunk=True,
+         says="A chunk is computed and add_transfer_request() enqueues it, or drops it if the infos are gone; with the "
+              "last one the request enters the inflight queue, which has no deadline."),
+    Rule("settle_failed", "scheduler", "free", "free", phase.in_("boot", "inflight") & polls(F),
+         {phase: "clearing", latch: F},
+         says="poll() shows Failed: the request is failed."),
+    Rule("settle_success", "scheduler", "free", "free", (phase == "inflight") & polls(S), {phase: "clearing", latch: S},
+         says="poll() shows Success in the inflight queue: the request is complete."),
+    Rule("clear_status", "scheduler", "free", "free", phase == "clearing",
+         {phase: "forgetting", status: where(tombstones, TOMBSTONE, ABSENT), told: "none",
+          stamp: where(tombstones, gen, "first")},
+         says="sender.clear() pops the status ..."),
+    Rule("clear_infos", "scheduler", "free", "free", phase == "forgetting", {phase: "releasing", infos: "none"},
+         says="... and then the transfer infos."),
+    Rule("release", "scheduler", "free", "free", (phase == "releasing") & drained,
+         {phase: "done", pages: where(pages == "held", "released", where(pages == "released", "released twice", pages))},
+         says="The request's pages go back to the pool."),
+    Rule("reuse", "scheduler", "free", "free", (phase == "done") & (gen == "first"),
+         {gen: "second", phase: "new", latch: "none", pages: "none", wire: "none", metadata: "none", notice: "none",
+          straggler: where(design.network == "orderly", "none", "due"), stale: where(chunk == "queued", "yes", "no"), chunk: "unsent"}, fair=False, requests=2,
+         says="A second request arrives with the same room id. Queued chunks of the first stay in the queue."),
+)  # fmt: skip
+
+BOOTSTRAP: Final = (
+    Rule("hear_metadata", "bootstrap", "idle", where(fresh(gen), "registered", "idle"), metadata_due,
+         {metadata: first_delivery, infos: where(fresh(gen), generation_of_infos, infos),
+          bootstrap_gen: gen}, fair=False,
+         says="Decode's metadata arrives: transfer_infos[room] is complete."),
+    Rule("write_w", "bootstrap", "registered", "idle", write=W,
+         says="The room is bootstrapped: WaitingForInput."),
+    Rule("hear_abort", "bootstrap", "idle", where(present & (status != S) & fresh(gen), "aborting", "idle"), notice_due,
+         {notice: first_notice, bootstrap_gen: gen}, fair=False,
+         says="Decode's abort notice arrives; an unknown room, or one with Success, is left alone."),
+    Rule("write_f", "bootstrap", "aborting", where(design.abort == "pops", "popping", "idle"), write=F,
+         says="The room is aborted: Failed ..."),
+    Rule("abort_pop", "bootstrap", "popping", "idle", TRUE, {infos: where(infos_of(bootstrap_gen), "none", infos)},
+         says="... and its transfer infos are popped (in the build of the incident; published ones leave them)."),
+    Rule("hear_stale_metadata", "bootstrap", "idle", where(tombstones, "idle", "registered"),
+         (gen == "second") & (straggler == "due"),
+         {straggler: "none", infos: where(tombstones, infos, "first"), bootstrap_gen: "first"}, fair=False, requests=2,
+         says="Metadata about the first request arrives in the life of the second."),
+    Rule("hear_stale_abort", "bootstrap", "idle", where(~tombstones & present & (status != S), "aborting", "idle"),
+         (gen == "second") & (straggler == "due"), {straggler: "none", bootstrap_gen: "first"}, fair=False, requests=2,
+         says="An abort notice about the first request arrives in the life of the second."),
+)  # fmt: skip
+
+WORKER: Final = (
+    Rule("take", "worker", "idle", "taken", (chunk == "queued") & head_of_queue,
+         {chunk: "taken", job: ThisChunk(), job_gen: gen}, per_chunk=True,
+         says="The worker takes the next chunk from the queue."),
+    Rule("take_stale", "worker", "idle", "taken", (stale == "yes") & head_of_stale,
+         {stale: "no", job: ThisChunk(), job_gen: "first"}, per_chunk=True, requests=2,
+         says="The next chunk in the queue belongs to the first request, which is over."),
+    Rule("check_status", "worker", "taken", where(dead_for_worker, "idle", "checked"), ThisChunk(job),
+         {chunk: where((job_gen == gen) & dead_for_worker, "lost", chunk)}, per_chunk=True,
+         says="First check: a Failed room is skipped."),
+    Rule("check_infos", "worker", "checked",
+         where(infos_of(job_gen), where(design.mark == "never", "posting", "ready"),
+               where((design.guard == "fails") & live & fresh(job_gen), "failing", "idle")), ThisChunk(job),
+         {chunk: where((job_gen == gen) & ~infos_of(job_gen), "lost", chunk)}, per_chunk=True,
+         says="Second check: without transfer infos the chunk is skipped silently; with Fix B a live room is failed."),
+    Rule("write_t", "worker", "ready", "posting", write=T,
+         says="The worker, past its checks, writes Transferring."),
+    Rule("post", "worker", "posting", "transferring",
+         says="The transfer is posted: pages are being read."),
+    Rule("complete", "worker", "transferring",
+         where(last_to_arrive, where(design.conclude == "rechecks", "arrived", "concluding"),
+               where(design.mark == "again", "marking", "idle")), ThisChunk(job),
+         {chunk: where(job_gen == gen, "done", chunk)}, per_chunk=True,
+         says="The transfer is done."),
+    Rule("break", "worker", "transferring", "failing", ThisChunk(job),
+         {chunk: where(job_gen == gen, "lost", chunk)}, fair=False, per_chunk=True,
+         says="The transfer fails."),
+    Rule("write_t_again", "worker", "marking", "idle", write=T,
+         says="After a chunk that is not the last, the worker writes Transferring once more."),
+    Rule("conclude", "worker", "arrived", where(missing, "idle", where(status == F, "telling", "concluding")), TRUE,
+         {worker_seen: where(missing, ABSENT, where(status == F, F, ABSENT))},
+         says="conclude_transfer() looks again: a cleared room is left alone, a Failed one is told so."),
+    Rule("write_s", "worker", "concluding", "telling", write=S, result=True,
+         says="Every chunk has arrived: Success."),
+    Rule("fail", "worker", "failing", "telling", write=F, result=True,
+         says="The worker fails the room."),
+    Rule("tell_success", "worker", "telling", "popping", worker_seen == S,
+         {wire: where(wire_counts, where(wire.in_("none", S), S, "both"), wire),
+          worker_seen: ABSENT},
+         says="Decode is told Success."),
+    Rule("tell_failed", "worker", "telling", "idle", worker_seen == F,
+         {wire: where(wire_counts, where(wire.in_("none", F), F, "both"), wire), worker_seen: ABSENT},
+         says="Decode is told Failed."),
+    Rule("tell_nothing", "worker", "telling", "idle", ~worker_seen.in_(F, S), {worker_seen: ABSENT},
+         says="The room has been cleared: there is nothing to tell."),
+    Rule("conclude_pop", "worker", "popping", "idle", TRUE, {infos: where(infos_of(job_gen), "none", infos)},
+         says="The worker pops the transfer infos of the concluded room."),
+)  # fmt: skip
+
+RULES: Final = (*SCHEDULER, *BOOTSTRAP, *WORKER)
