@@ -1,0 +1,1 @@
+"""What runs: real managers, driven step by step. Imports ``kvlatch.spec``."""
