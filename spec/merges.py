@@ -28,14 +28,14 @@ OPENING: Final = (KVPoll.Bootstrapping, KVPoll.WaitingForInput)
 
 
 def plain_max(current: KVPoll | None, incoming: KVPoll) -> KVPoll | Kept:
-    """Mooncake 0.4.6, NIXL up to 0.5.5. Failed is the smallest number, so it never gets in (SG-02)."""
+    """Mooncake 0.4.6, NIXL up to 0.5.5. Failed is the smallest number, so it never gets in (sglang at 007ba53)."""
     if current is None:
         return incoming
     return max(current, incoming)
 
 
 def failed_else_max(current: KVPoll | None, incoming: KVPoll) -> KVPoll | Kept:
-    """Mooncake 0.4.8 to 0.5.9, NIXL 0.5.6 to 0.5.9, common 0.5.10 and 0.5.11: ``max(Failed, T)`` is T (SG-01)."""
+    """Mooncake 0.4.8 to 0.5.9, NIXL 0.5.6 to 0.5.9, common 0.5.10, 0.5.11: ``max(Failed, T)`` is T (sglang#19205)."""
     if current is None:
         return incoming
     if incoming == Failed:
@@ -44,14 +44,14 @@ def failed_else_max(current: KVPoll | None, incoming: KVPoll) -> KVPoll | Kept:
 
 
 def failed_else_max_if_present(current: KVPoll | None, incoming: KVPoll) -> KVPoll | Kept:
-    """Common 0.5.12 to 0.5.19: as before, but a late Failed creates no entry (SG-04)."""
+    """Common 0.5.12 to 0.5.19: as before, but a late Failed creates no entry (sglang#24539)."""
     if current is None and incoming == Failed:
         return KEEP
     return failed_else_max(current, incoming)
 
 
 def nixl_override(current: KVPoll | None, incoming: KVPoll) -> KVPoll | Kept:
-    """NIXL 0.5.16 to 0.5.19: Failed is sticky, but late T and S still create an entry (SG-07)."""
+    """NIXL 0.5.16 to 0.5.19: Failed is sticky, but late T and S still create an entry (sglang#30352)."""
     if current == Failed:
         return KEEP
     return failed_else_max_if_present(current, incoming)

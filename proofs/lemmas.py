@@ -1,0 +1,160 @@
+"""Named lemmas: what is true of every reachable state, so that each property follows and each step keeps it.
+
+A lemma speaks of any worker and any chunk. Not every lemma holds in every design; the prover drops those that a
+design does not keep (``induction.py``), and what is left must imply the property.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from kvlatch.spec.designs import atomicity
+from kvlatch.spec.protocol import (
+    bootstrap,
+    bootstrap_gen,
+    chunk,
+    gen,
+    infos,
+    infos_of,
+    job,
+    job_gen,
+    latch,
+    notice,
+    pages,
+    phase,
+    scheduler,
+    stale,
+    stamp,
+    status,
+    told,
+    wire,
+    worker,
+    worker_seen,
+)
+from kvlatch.spec.status import ABSENT, TOMBSTONE, B, F, S, T, W
+from kvlatch.spec.terms import ForAll, Term, ThisChunk
+
+
+@attrs.frozen
+class Lemma:
+    """One claim about every reachable state."""
+
+    name: str
+    claim: Term
+
+
+def implies(premise: Term, conclusion: Term) -> Term:
+    """If the premise holds, so does the conclusion."""
+    return ~premise | conclusion
+
+
+def some_worker(claim: Term) -> Term:
+    """The claim holds for at least one worker."""
+    return ~ForAll("worker", ~claim)
+
+
+settled = phase.in_("forgetting", "releasing", "done")
+own = job_gen == gen
+working = ~worker.in_("idle", "taken")
+carrying = worker.in_("taken", "checked", "ready", "write_t*", "posting", "transferring")
+concluding = worker.in_("arrived", "concluding", "write_s*")
+failing = worker.in_("failing", "fail*")
+hearing = bootstrap.in_("registered", "write_w*")
+infos_mine = ((infos == "first") & (gen == "first")) | ((infos == "second") & (gen == "second"))
+infos_heard = ((infos == "first") & (bootstrap_gen == "first")) | ((infos == "second") & (bootstrap_gen == "second"))
+
+LEMMAS: Final = (
+    # Who acts for which request.
+    Lemma("stamp of the past", implies(gen == "first", stamp == "first")),
+    Lemma("messages of the past", implies(gen == "first", bootstrap_gen == "first")),
+    Lemma("chunks of the past", implies(gen == "first", (job_gen == "first") & (stale == "no"))),
+    Lemma("infos of the past", implies(gen == "first", infos != "second")),
+    Lemma("only stale chunks of the first", implies((gen == "second") & (job_gen == "first"), ~working)),
+    Lemma("old entry", implies((gen == "second") & (stamp == "first"), (status == TOMBSTONE) & (phase == "new"))),
+    # What the table says, by the place of the request.
+    Lemma("tombstone of a settled request", implies((status == TOMBSTONE) & (stamp == gen), settled)),
+    Lemma("cleared", implies(settled, (status == TOMBSTONE) & (stamp == gen))),
+    Lemma("new", implies(phase == "new", status.in_(ABSENT, TOMBSTONE, W, F))),
+    Lemma("no entry, no request", implies(status == ABSENT, (phase == "new") & (gen == "first"))),
+    Lemma("boot", implies(phase == "boot", status.in_(B, W, F))),
+    Lemma("running", implies(phase == "running", status.in_(W, T, F))),
+    Lemma("inflight", implies(phase == "inflight", status.in_(W, T, F, S))),
+    Lemma("clearing", implies(phase == "clearing", ((latch == F) & (status == F)) | ((latch == S) & (status == S)))),
+    # What has been said stays said.
+    Lemma("told Failed", implies(told == F, status == F)),
+    Lemma("told Success", implies(told == S, status == S)),
+    Lemma("Failed is told", implies(status == F, told == F)),
+    Lemma("Success is told", implies(status == S, told == S)),
+    Lemma("no latch before", implies(phase.in_("new", "running"), latch == "none")),
+    Lemma("latched", implies(phase.in_("boot", "inflight") & (latch == F), status == F)),
+    Lemma("latched Success", implies(phase.in_("boot", "inflight") & (latch == S), status == S)),
+    Lemma("settled is latched", implies(settled, latch != "none")),
+    Lemma("wire Failed", implies(wire == F, (status == F) | (latch == F))),
+    Lemma("wire Success", implies(wire == S, (status == S) | (latch == S))),
+    Lemma("Success settles", implies(settled & (latch == F), wire != S)),
+    Lemma("Failure settles", implies(settled & (latch == S), wire != F)),
+    Lemma("one wire", wire != "both"),
+    Lemma("nothing to tell yet", implies(phase.in_("new", "boot"), wire == "none")),
+    Lemma(
+        "to tell Failed", implies((worker == "telling") & (worker_seen == F), (status == F) | (settled & (latch == F)))
+    ),
+    Lemma(
+        "to tell Success", implies((worker == "telling") & (worker_seen == S), (status == S) | (settled & (latch == S)))
+    ),
+    Lemma("popping", implies(worker == "popping", (status == S) | settled)),
+    Lemma("popped by abort", implies((bootstrap == "popping") & (bootstrap_gen == gen), status.in_(F, S) | settled)),
+    # The scheduler's own updates.
+    Lemma("creating", implies(scheduler == "create*", phase == "new")),
+    Lemma("timing out", implies(scheduler == "time_out*", (phase == "boot") & (latch == "none"))),
+    Lemma("aborting", implies(scheduler == "abort*", phase.in_("boot", "inflight") & (latch == "none"))),
+    Lemma("own notice", implies(bootstrap.in_("aborting", "write_f*") & (bootstrap_gen == gen), notice != "none")),
+    Lemma("failed early", implies(phase.in_("new", "boot") & (status == F) & (latch == "none"), notice != "none")),
+    Lemma(
+        "locked",
+        implies(
+            atomicity == "locked",
+            (scheduler == "free")
+            & ~bootstrap.in_("write_w*", "write_f*")
+            & ~worker.in_("write_t*", "write_t_again*", "write_s*", "fail*"),
+        ),
+    ),
+    # Metadata.
+    Lemma("heard", implies(hearing & (bootstrap_gen == gen), infos_mine | status.in_(F, S) | settled)),
+    Lemma("Bootstrapping is new", implies(status == B, phase == "boot")),
+    Lemma(
+        "woken",
+        implies(
+            phase.in_("new", "boot") & status.in_(ABSENT, TOMBSTONE, B) & infos_mine,
+            (hearing & (bootstrap_gen == gen)) | ((bootstrap == "popping") & infos_of(bootstrap_gen)),
+        ),
+    ),
+    Lemma("infos while live", implies(status.in_(W, T) & ~settled, infos_mine)),
+    # Pages.
+    Lemma("no pages before", implies(phase.in_("new", "boot"), pages == "none")),
+    Lemma("pages while running", implies(phase.in_("running", "inflight"), pages == "held")),
+    Lemma("pages until released", implies(phase.in_("clearing", "forgetting", "releasing"), pages.in_("none", "held"))),
+    Lemma("released in the end", implies(pages == "released", phase == "done")),
+    Lemma("never twice", pages != "released twice"),
+    Lemma("drained", implies((phase == "done") & own, ~working)),
+    Lemma("sent in order", implies(chunk != "unsent", ForAll("earlier chunk", chunk != "unsent"))),
+    Lemma("more to send", implies(phase == "running", ~ForAll("chunk", chunk != "unsent"))),
+    # Chunks.
+    Lemma("no chunk before", implies(phase.in_("new", "boot"), chunk == "unsent")),
+    Lemma("no work before", implies(phase.in_("new", "boot") & own, worker == "idle")),
+    Lemma("all sent", implies(phase == "inflight", chunk != "unsent")),
+    Lemma("carried", implies(carrying & own & ThisChunk(job), chunk == "taken")),
+    Lemma(
+        "one carrier",
+        implies(carrying & own & ThisChunk(job), ForAll("other worker", ~(carrying & own & ThisChunk(job)))),
+    ),
+    Lemma("taken by somebody", implies(chunk == "taken", some_worker(carrying & own & ThisChunk(job)))),
+    Lemma("complete", implies(status == S, chunk == "done")),
+    Lemma("concluding", implies(concluding & own, chunk == "done")),
+    Lemma("lost is failed", implies((chunk == "lost") & status.in_(W, T), some_worker(failing & own))),
+    Lemma(
+        "done is concluded",
+        implies(ForAll("chunk", chunk == "done") & status.in_(W, T), some_worker(concluding & own)),
+    ),
+)

@@ -1,0 +1,162 @@
+"""Named mutants: the protocol with one thing dropped or changed, so that one property breaks.
+
+A proof that nothing could have refuted proves nothing. So every property has mutants here: of the design ``latch``, for
+which all twelve are proved, each on a small instance on which explicit search refutes it.
+
+Ten properties have a mutant that breaks nothing else; ``also`` names what else the others break. Two properties cannot
+have one:
+
+* ``success-not-overwritten``: whoever writes Success tells decode so. A poll that reads Failed after that makes the
+  sender say something else than decode was told, and that breaks ``one-outcome``.
+* ``no-pin``: a pinned request has nobody left to move it, so it never settles, and that breaks ``settlement``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from kvlatch.proofs.columns import Configuration
+from kvlatch.proofs.search import Search, explore
+from kvlatch.spec.designs import DESIGNS, Atomicity, Design, Network
+from kvlatch.spec.merges import Kept, failure_overrides, first_terminal_wins
+from kvlatch.spec.model import Instance, build
+from kvlatch.spec.properties import PROPERTIES
+from kvlatch.spec.protocol import RULES, Rule, bootstrap_gen, drained, gen, latch, pages, phase, present, status
+from kvlatch.spec.status import ABSENT, B, F, KVPoll, S
+from kvlatch.spec.terms import Field, LastChunk, Term, where
+
+LATCH: Final = DESIGNS["latch"]
+SMALLEST: Final = Instance(workers=1, chunks=1)
+ROWS: Final = {rule.name: rule for rule in RULES}
+
+
+@attrs.frozen(eq=False)
+class Mutant:
+    """One change of the protocol or of the design, the property that it must break, and what else it breaks."""
+
+    name: str
+    prop: str
+    says: str
+    rules: tuple[Rule, ...] = RULES
+    design: Design = LATCH
+    atomicity: Atomicity = "locked"
+    network: Network = "orderly"
+    instance: Instance = SMALLEST
+    also: tuple[str, ...] = ()
+
+
+def search(mutant: Mutant) -> Search:
+    """Every state that the mutant reaches, and every property that it breaks."""
+    configuration = Configuration(mutant.design, mutant.atomicity, mutant.network)
+    return explore(build(mutant.instance, mutant.rules), [configuration], PROPERTIES)
+
+
+def refute(mutant: Mutant) -> int:
+    """The length of the shortest run in which the mutant breaks its property; ValueError if there is none."""
+    violation = search(mutant).violations.get((0, mutant.prop))
+    if violation is None:
+        raise ValueError(f"the mutant {mutant.name!r} does not break {mutant.prop}")
+    return violation.depth
+
+
+def changed(name: str, then: Mapping[Field, str | Term] | None = None, **parts: Any) -> tuple[Rule, ...]:
+    """The protocol with parts of one row replaced, and of its effects those in ``then``."""
+    row = ROWS[name]
+    return tuple((ROWS | {name: attrs.evolve(row, then={**row.then, **(then or {})}, **parts)}).values())
+
+
+def without(name: str) -> tuple[Rule, ...]:
+    """The protocol without one row."""
+    return tuple(rule for rule in RULES if rule is not ROWS[name])
+
+
+def transferring_revives(current: KVPoll | None, incoming: KVPoll) -> KVPoll | Kept:
+    """One cell of ``latch``'s merge changed, to ``max(Failed, Transferring)``."""
+    if (current, incoming) == (KVPoll.Failed, KVPoll.Transferring):
+        return KVPoll.Transferring
+    return first_terminal_wins(current, incoming)
+
+
+def metadata_revives(current: KVPoll | None, incoming: KVPoll) -> KVPoll | Kept:
+    """One cell of ``latch``'s merge changed: WaitingForInput sends a failed room straight back to Transferring."""
+    if (current, incoming) == (KVPoll.Failed, KVPoll.WaitingForInput):
+        return KVPoll.Transferring
+    return first_terminal_wins(current, incoming)
+
+
+MUTANTS: Final = (
+    Mutant(
+        "reopened", "terminal-sticky",
+        "An abort notice that finds the request still in the bootstrap queue re-opens its room, for other metadata.",
+        changed("abort_pop", then={status: where((phase == "boot") & (status == F), B, status)}),
+    ),
+    Mutant(
+        "revived by metadata", "no-resurrection",
+        "Late metadata takes a failed room to Transferring; the sender's latch hides that from the scheduler's polls.",
+        design=attrs.evolve(LATCH, merge=metadata_revives),
+    ),
+    Mutant(
+        "revived by max", "no-resurrection",
+        "The incident: the merge is max(Failed, Transferring) = Transferring.",
+        design=attrs.evolve(LATCH, merge=transferring_revives), also=("terminal-sticky", "one-outcome"),
+    ),
+    Mutant(
+        "failure overrides", "success-not-overwritten",
+        "The other reading of terminal: a late Failed replaces Success.",
+        design=attrs.evolve(LATCH, merge=failure_overrides), also=("one-outcome",),
+    ),
+    Mutant(
+        "uncounted", "success-complete",
+        "Whoever transfers the last chunk concludes, although another worker may still have an earlier one.",
+        changed("complete", to=where(LastChunk(), "concluding", "idle")), instance=Instance(workers=2, chunks=2),
+    ),
+    Mutant(
+        "unreported failure", "no-pin",
+        "A worker whose transfer fails goes on to the next chunk without failing the room.",
+        changed("break", to="idle"), also=("settlement",),
+    ),
+    Mutant(
+        "no timeout", "settlement",
+        "A request whose metadata never comes is never timed out.",
+        without("time_out"),
+    ),
+    Mutant(
+        "never cleared", "no-ghost",
+        "Clearing pops the transfer infos, and leaves the status.",
+        changed("clear_status", then={status: status}),
+    ),
+    Mutant(
+        "no tombstone", "no-ghost",
+        "Clearing leaves no entry instead of a tombstone, and a worker that is still concluding creates one.",
+        changed("clear_status", then={status: ABSENT}), also=("one-outcome",),
+    ),
+    Mutant(
+        "no drain", "pages-held",
+        "Pages are released as soon as the request is cleared, whoever still reads them.",
+        changed("release", when=phase == "releasing"),
+    ),
+    Mutant(
+        "released by abort", "released-once",
+        "An abort releases the pages if no transfer is running, and settling the request releases them again.",
+        changed("abort", then={pages: where(drained & (pages == "held"), "released", pages)}),
+    ),
+    Mutant(
+        "latched blindly", "one-outcome",
+        "An abort latches Failed in the sender even where Success stands in the table.",
+        changed("abort", then={latch: F}),
+    ),
+    Mutant(
+        "no early metadata", "no-lost-wakeup",
+        "Metadata that arrives before the room is created is stored, and wakes nobody.",
+        changed("hear_metadata", to=where(present, "registered", "idle")), network="disorderly",
+    ),
+    Mutant(
+        "notice without generation", "room-reusable",
+        "An abort notice about the first request is taken for one about the second.",
+        changed("hear_stale_abort", to=where(present & (status != S), "aborting", "idle"), then={bootstrap_gen: gen}),
+        network="late", instance=Instance(workers=1, chunks=1, requests=2),
+    ),
+)  # fmt: skip

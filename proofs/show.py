@@ -1,0 +1,238 @@
+"""A trace for human eyes: a table with a column for each thread, or a Mermaid sequence diagram.
+
+Both end in one sentence that says what went wrong and which step did it. A step's text is derived from the states
+before and after it, so a new row of the protocol is shown without anything being added here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import attrs
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from kvlatch.spec import protocol
+from kvlatch.spec.designs import Design
+from kvlatch.spec.model import Action, named
+from kvlatch.spec.properties import Property
+from kvlatch.spec.status import ABSENT, KVPoll
+from kvlatch.spec.terms import Field, State, fields
+from kvlatch.spec.traces import Meaning, Trace, verify
+
+_TOLD_OF: Final = frozenset({protocol.infos, protocol.latch, protocol.pages, protocol.wire})
+"""What a step is said to have changed, besides the status; a chunk only if it is lost."""
+_WITH_SENDER: Final = ("boot", "running", "inflight", "clearing", "forgetting")
+"""The phases of a request in which there is a sender to poll."""
+_FATAL: Final = "bold red"
+_ANY_WIDTH: Final = 1000
+Kind = Literal["reads the table", "writes the table", "else"]
+
+
+@attrs.frozen
+class Line:
+    """One step as it is shown: who did what, and what the table and a poll say after it."""
+
+    number: int
+    thread: str
+    text: str
+    entry: str
+    poll: str
+    kind: Kind
+
+
+@attrs.frozen
+class Story:
+    """A trace, told: its heading, a line for each step, the decisive one (None if there is none), a last sentence."""
+
+    heading: str
+    lines: tuple[Line, ...]
+    fatal: int | None
+    sentence: str
+
+    @property
+    def threads(self) -> tuple[str, ...]:
+        """The threads that act: scheduler, bootstrap, then the workers."""
+        acting = {line.thread for line in self.lines}
+        return (*(t for t in ("scheduler", "bootstrap") if t in acting), *sorted(acting - {"scheduler", "bootstrap"}))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        columns = _columns(self)
+        if Measurement.get(console, options.update(max_width=_ANY_WIDTH), columns).minimum > options.max_width:
+            columns = _list(self)
+        yield Text(self.heading, "bold")
+        yield columns
+        yield Text(self.sentence)
+
+
+def table(trace: Trace, design: Design | None = None) -> Story:
+    """Verify a trace and put it into words, to be printed with ``rich``; TraceError if the spec forbids it."""
+    run = verify(trace, design)
+    last, prop = run.states[-1], run.meaning.prop
+    view = _View(run.meaning, run.meaning.broken(last) or 0)
+    lines = tuple(view.line(number, *step) for number, step in enumerate(run.steps, 1))
+    size = ", ".join(
+        _count(number, thing)
+        for thing, number in attrs.asdict(trace.instance).items()
+        if thing != "rooms" or number > 1
+    )
+    heading = f"{trace.design}, {trace.atomicity}, {trace.network} network; {size}: {_count(len(lines), 'steps')}"
+    if prop is None:
+        return Story(heading, lines, None, f"The status is {lines[-1].entry if lines else ABSENT} in the end.")
+    fatal = view.fatal(prop, run.steps)
+    cause = f", because {view.cause(fatal, *run.steps[fatal - 1])}" if fatal else ""
+    sentence = f"{prop.name} is broken: {prop.broken.format(**view.words(last))}{cause}."
+    return Story(heading, lines, fatal, sentence)
+
+
+def _count(number: int, things: str) -> str:
+    return f"{number} {things.removesuffix('s') if number == 1 else things}"
+
+
+@attrs.frozen(eq=False)
+class _View:
+    """How one room of a trace looks."""
+
+    meaning: Meaning
+    room: int
+
+    def line(self, number: int, action: Action, before: State, after: State) -> Line:
+        kind: Kind = "else"
+        if action.part in ("read", "retry"):
+            kind = "reads the table"
+        elif action.rule.write or self.of(before, protocol.status) != self.of(after, protocol.status):
+            kind = "writes the table"
+        text = self.text(action, before, after)
+        return Line(number, action.thread, text, self.of(after, protocol.status), self.poll(after), kind)
+
+    def of(self, state: State, field: Field) -> str:
+        """A field of the room."""
+        return self.meaning.label(field, state, self.room)
+
+    def seen(self, action: Action, state: State) -> str:
+        """What the acting thread has read."""
+        at = action.arguments.get("worker", self.room)
+        return self.meaning.label(protocol.THREADS[action.rule.actor].seen, state, at)
+
+    def poll(self, state: State) -> str:
+        """What the sender's poll would return; nothing where there is no sender."""
+        if self.of(state, protocol.phase) not in _WITH_SENDER:
+            return ""
+        labels = (status.name for status in KVPoll)
+        return next((label for label in labels if self.meaning.holds(protocol.polls(label), state, self.room)), "")
+
+    def text(self, action: Action, before: State, after: State) -> str:
+        """What the step did, in words."""
+        rule = action.rule.name
+        old, new = self.of(before, protocol.status), self.of(after, protocol.status)
+        match action.part:
+            case "read":
+                return f"{rule} reads {self.seen(action, after)}"
+            case "retry":
+                return f"{rule} retries, reads {self.seen(action, after)}"
+            case "store" | "swap":
+                text = f"{rule} stores {new} (over {old})" if old != new else f"{rule} leaves {new}"
+            case _ if action.rule.write and old == new:
+                text = f"{action}: {new} stays"
+            case _:
+                text = f"{action}: {old} -> {new}" if old != new else str(action)
+        return ", ".join([text, *self.effects(before, after)])
+
+    def effects(self, before: State, after: State) -> list[str]:
+        """What else the step has changed that matters to a reader."""
+        changed = [var for var in after if after[var] != before[var]]
+        return [
+            f"{var.name} {var.labels[after[var]]}"
+            for var in changed
+            if var.field in _TOLD_OF or (var.field is protocol.chunk and var.labels[after[var]] == "lost")
+        ]
+
+    def fatal(self, prop: Property, steps: list[tuple[Action, State, State]]) -> int | None:
+        """The decisive step: the last one; or, for a property about the status, the last that changed the status."""
+        if protocol.status not in fields(prop.bad) and "{status}" not in prop.broken:
+            return len(steps) or None
+        changes = (
+            number
+            for number, (_, before, after) in enumerate(steps, 1)
+            if self.of(before, protocol.status) != self.of(after, protocol.status)
+        )
+        return max(changes, default=None)
+
+    def cause(self, number: int, action: Action, before: State, after: State) -> str:
+        """What the decisive step did."""
+        old, new = self.of(before, protocol.status), self.of(after, protocol.status)
+        if old == new or not action.rule.write:
+            return f"in step {number} ({action}) {_inside(action.rule.says)}"
+        over = f" over {old}" if old != ABSENT else ""
+        if action.part and (read := self.seen(action, before)) != old:
+            return f"in step {number} {action.thread} stored {new}, which it had computed from {read},{over or ' anew'}"
+        return f"in step {number} {action.thread} wrote {new}{over}"
+
+    def words(self, state: State) -> Mapping[str, str]:
+        """The fields of the room for the sentence of a property; ``chunks`` sums them up: "1 done, 1 lost"."""
+        names = named(self.meaning.machine, state)
+        mine = {name.removesuffix(f"@{self.room}"): label for name, label in names.items()}
+        counts = Counter(mine[name] for name in mine if name.startswith("chunk_") and "@" not in name)
+        return mine | {"chunks": ", ".join(f"{count} {label}" for label, count in counts.items())}
+
+
+def _inside(sentence: str) -> str:
+    """A sentence as a part of another: a name keeps its capitals."""
+    first, space, rest = sentence.rstrip(". ").partition(" ")
+    return f"{first.lower() if first[1:] == first[1:].lower() else first}{space}{rest}"
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Layouts
+
+
+def _columns(story: Story) -> Table:
+    """A column for each thread."""
+    grid = _grid("#", *story.threads, "table", "poll")
+    for line in story.lines:
+        cells = (line.text if thread == line.thread else "" for thread in story.threads)
+        _row(grid, story, line, *cells)
+    return grid
+
+
+def _list(story: Story) -> Table:
+    """For narrow terminals and many threads: the threads share one column."""
+    grid = _grid("#", "thread", "does", "table", "poll")
+    for line in story.lines:
+        _row(grid, story, line, line.thread, line.text)
+    return grid
+
+
+def _grid(*headings: str) -> Table:
+    return Table(*headings, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
+
+
+def _row(grid: Table, story: Story, line: Line, *cells: str) -> None:
+    """A row; the decisive step is marked by a star too, for those who see no colours."""
+    fatal = line.number == story.fatal
+    poll = "same" if line.poll == line.entry else line.poll
+    row = (f"{line.number}{'*' if fatal else ''}", *cells, line.entry, poll)
+    grid.add_row(*(Text(cell, overflow="fold") for cell in row), style=_FATAL if fatal else None)
+
+
+def mermaid(trace: Trace, design: Design | None = None) -> str:
+    """The trace as a ``sequenceDiagram``: its threads and the status table."""
+    story = table(trace, design)
+    ids = {thread: thread.replace(" ", "") for thread in story.threads}
+    output = ["sequenceDiagram", *(f"  participant {ids[thread]} as {thread}" for thread in story.threads)]
+    output += ["  participant table as status table"]
+    for line in story.lines:
+        thread = ids[line.thread]
+        arrow = {
+            "reads the table": f"  table-->>{thread}: {line.text}",
+            "writes the table": f"  {thread}->>table: {line.text}",
+            "else": f"  Note over {thread}: {line.text}",
+        }[line.kind]
+        output += ["  rect rgba(255, 0, 0, 0.2)", arrow, "  end"] if line.number == story.fatal else [arrow]
+    first = next(iter(ids.values()), "table")
+    return "\n".join([*output, f"  Note over {first},table: {story.sentence}", ""])

@@ -1,0 +1,101 @@
+"""The mutants: each breaks its property, and exactly what it says it breaks."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from kvlatch.proofs.mutants import LATCH, MUTANTS, Mutant, changed, refute, search, without
+from kvlatch.spec.properties import BY_NAME
+from kvlatch.spec.protocol import RULES, phase, status
+
+LENGTHS = {
+    "reopened": 6,
+    "revived by metadata": 4,
+    "revived by max": 10,
+    "failure overrides": 14,
+    "uncounted": 14,
+    "unreported failure": 11,
+    "no timeout": 1,
+    "never cleared": 5,
+    "no tombstone": 7,
+    "no drain": 15,
+    "released by abort": 10,
+    "latched blindly": 14,
+    "no early metadata": 2,
+    "notice without generation": 9,
+}
+"""The shortest run of each that breaks its property."""
+
+EACH = pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
+
+
+def test_every_property_has_a_mutant() -> None:
+    """No property goes without a mutant that breaks it, and no mutant breaks something unknown."""
+    assert {mutant.prop for mutant in MUTANTS} == set(BY_NAME)
+    assert {prop for mutant in MUTANTS for prop in mutant.also} <= set(BY_NAME)
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+
+
+def test_ten_properties_have_a_mutant_of_their_own() -> None:
+    """Each property but two is broken by some mutant that breaks nothing else."""
+    alone = {mutant.prop for mutant in MUTANTS if not mutant.also}
+    assert set(BY_NAME) - alone == {"success-not-overwritten", "no-pin"}
+
+
+@EACH
+def test_mutant_is_refuted(mutant: Mutant) -> None:
+    """Explicit search finds the shortest run that breaks the mutant's property, of the length that is pinned."""
+    assert refute(mutant) == LENGTHS[mutant.name]
+
+
+@EACH
+def test_mutant_breaks_what_it_says(mutant: Mutant) -> None:
+    """It breaks its property and those in ``also``, and no other."""
+    assert {prop for _, prop in search(mutant).violations} == {mutant.prop, *mutant.also}
+
+
+@EACH
+def test_unmutated_design_breaks_nothing_there(mutant: Mutant) -> None:
+    """On the same instance, ``latch`` with the protocol as it is keeps all twelve, and always comes to an end."""
+    found = search(attrs.evolve(mutant, rules=RULES, design=LATCH))
+    assert found.violations == {}
+    assert found.complete.all()
+    assert not found.cyclic.any()
+
+
+@EACH
+def test_mutant_is_one_change(mutant: Mutant) -> None:
+    """It differs from the protocol in one row, or from the design in one answer, and says how."""
+    ours, theirs = ({rule.name: id(rule) for rule in rules} for rules in (RULES, mutant.rules))
+    rows = [name for name in ours | theirs if ours.get(name) != theirs.get(name)]
+    answers = [a.name for a in attrs.fields(type(LATCH)) if getattr(LATCH, a.name) != getattr(mutant.design, a.name)]
+    assert len(rows) + len(answers) == 1
+    assert mutant.says.endswith(".")
+
+
+def test_mutant_that_breaks_nothing_is_an_error() -> None:
+    """The protocol itself is no mutant: refuting it raises, and names what was not broken."""
+    nothing = Mutant("nothing", "no-ghost", "Nothing is changed.")
+    with pytest.raises(ValueError, match=r"^the mutant 'nothing' does not break no-ghost$"):
+        refute(nothing)
+
+
+def test_a_row_is_changed_in_part() -> None:
+    """What is not named stays: the other parts of the row, its other effects, all other rows, and the protocol."""
+    before = {rule.name: rule for rule in RULES}
+    after = {rule.name: rule for rule in changed("clear_status", then={status: status}, fair=False)}
+    assert list(after) == list(before)
+    assert [name for name in before if before[name] is not after[name]] == ["clear_status"]
+    assert after["clear_status"].then == {**before["clear_status"].then, status: status}
+    assert after["clear_status"].when is before["clear_status"].when
+    assert not after["clear_status"].fair
+    assert after["clear_status"].then[phase] == "forgetting"
+
+
+def test_only_rows_that_exist_are_changed() -> None:
+    """A row that the protocol does not have can be neither changed nor left out."""
+    with pytest.raises(KeyError, match=r"^'clear'$"):
+        changed("clear", fair=False)
+    with pytest.raises(KeyError, match=r"^'clear'$"):
+        without("clear")
