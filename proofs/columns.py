@@ -1,40 +1,28 @@
 """States as columns: the algebra of explicit search, where a value is an array with one entry per state.
 
-A state is packed into one unsigned 64-bit number, each variable a digit in its own radix. Designs are columns too:
-the first digit of a state says which *configuration* (design, atomicity, network) it belongs to, and a switch is
-looked up in a table by that digit. One search therefore explores all designs at once, and its cost per step is that
-of a few NumPy calls, however many designs there are.
+A state is packed into one unsigned 64-bit number, each variable a digit in its own radix, so that a set of states is a
+sorted array and a step is an addition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from functools import reduce
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
-from kvlatch.spec.designs import Atomicity, Design, Network
-from kvlatch.spec.merges import table
-from kvlatch.spec.model import Model, merge_rows
-from kvlatch.spec.terms import Var
+from kvlatch.spec.model import Machine
+from kvlatch.spec.terms import State, Var
 
 Column = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
 Packed = npt.NDArray[np.uint64]
+Rows = npt.NDArray[np.intp]
 
 _NOTHING = 255
 """In a merge table: the merge returns without a store."""
-
-
-@attrs.frozen
-class Configuration:
-    """One design in one atomicity and one network."""
-
-    design: Design
-    atomicity: Atomicity
-    network: Network
 
 
 class TooLarge(ValueError):
@@ -43,39 +31,31 @@ class TooLarge(ValueError):
 
 @attrs.frozen(eq=False)
 class Layout:
-    """Where each variable of a model lies in a packed state, for a list of configurations."""
+    """Where each variable of a machine lies in a packed state."""
 
-    model: Model
-    configurations: tuple[Configuration, ...]
+    machine: Machine
     weights: dict[Var, int]
-    switches: dict[Var, Column]
-    merges: npt.NDArray[np.uint8]
+    merge: Column
 
     @classmethod
-    def of(cls, model: Model, configurations: Sequence[Configuration]) -> Layout:
-        """A layout; TooLarge if a state needs more than 64 bits."""
-        weight, weights = len(configurations), {}
-        for var in model.variables:
+    def of(cls, machine: Machine) -> Layout:
+        """The layout of a machine; TooLarge if a state needs more than 64 bits."""
+        weight, weights = 1, {}
+        for var in machine.model.variables:
             weights[var] = weight
             weight *= len(var.labels)
         if weight > 2**64:
-            raise TooLarge(f"a state of {model.instance} needs {weight.bit_length()} bits, more than 64: take fewer")
-        positions = [c.design.positions(c.atomicity, c.network) for c in configurations]
-        switches = {
-            var: np.array([position[field] for position in positions], np.uint8)
-            for field, var in model.switches.items()
-        }
-        rows = [merge_rows(table(c.design.merge)) for c in configurations]
-        merges = np.array([[[_NOTHING if x is None else x for x in row] for row in m] for m in rows], np.uint8)
-        return cls(model, tuple(configurations), weights, switches, merges)
+            raise TooLarge(f"a state of {machine.model.instance} needs {weight.bit_length()} bits, more than 64")
+        merge = np.array([[_NOTHING if cell is None else cell for cell in row] for row in machine.merge], np.uint8)
+        return cls(machine, weights, merge)
 
-    def initial(self) -> Packed:
-        """The initial state of every configuration."""
-        return np.arange(len(self.configurations), dtype=np.uint64)
+    def pack(self, state: State) -> np.uint64:
+        """One state as a number."""
+        return np.uint64(sum(index * self.weights[var] for var, index in state.items()))
 
-    def configuration(self, packed: Packed) -> npt.NDArray[np.intp]:
-        """Which configuration each state belongs to."""
-        return (packed % np.uint64(len(self.configurations))).astype(np.intp)
+    def unpack(self, packed: np.uint64) -> State:
+        """One number as a state."""
+        return {var: int(packed) // weight % len(var.labels) for var, weight in self.weights.items()}
 
     def column(self, packed: Packed, var: Var) -> Column:
         """One variable of each state."""
@@ -83,39 +63,47 @@ class Layout:
         return (digit % np.uint64(len(var.labels))).astype(np.uint8)
 
 
+@attrs.frozen(eq=False)
 class Columns:
     """The algebra of one block of states. Columns are unpacked when they are first asked for."""
 
-    def __init__(self, layout: Layout, packed: Packed) -> None:
-        self.layout = layout
-        self.packed = packed
-        self.configuration = layout.configuration(packed)
-        self._columns: dict[Var, Column] = {}
+    layout: Layout
+    packed: Packed
+    columns: dict[Var, Column] = attrs.field(factory=dict)
+    source: tuple[Columns, Rows] | None = None
 
-    def pick(self, rows: npt.NDArray[np.intp]) -> Columns:
-        """The same algebra for some of the states."""
-        picked = Columns.__new__(Columns)
-        picked.layout = self.layout
-        picked.packed = self.packed[rows]
-        picked.configuration = self.configuration[rows]
-        picked._columns = _Picked(self, rows)
-        return picked
+    @classmethod
+    def blocks(cls, layout: Layout, packed: Packed) -> Iterator[tuple[int, Columns]]:
+        """The states in blocks, each with the row where it begins.
+
+        A block is so large that NumPy's overhead vanishes, and so small that its columns stay in the cache.
+        """
+        size = 1 << 16
+        for start in range(0, len(packed), size):
+            yield start, cls(layout, packed[start : start + size])
+
+    def pick(self, rows: Rows) -> Columns:
+        """Some of the states; their columns are taken from here instead of being unpacked again."""
+        return Columns(self.layout, self.packed[rows], source=(self, rows))
 
     def read(self, var: Var) -> Column:
-        column = self._columns.get(var)
+        column = self.columns.get(var)
         if column is None:
-            if var in self.layout.switches:
-                column = self.layout.switches[var][self.configuration]
-            else:
+            if self.source is None:
                 column = self.layout.column(self.packed, var)
-            self._columns[var] = column
+            else:
+                block, rows = self.source
+                column = block.read(var)[rows]
+            self.columns[var] = column
         return column
 
     def is_(self, var: Var, index: int) -> Mask:
-        return self.read(var) == index
+        mask: Mask = self.read(var) == index
+        return mask
 
     def same(self, left: Var, right: Var) -> Mask:
-        return self.read(left) == self.read(right)
+        mask: Mask = self.read(left) == self.read(right)
+        return mask
 
     def not_(self, part: Mask) -> Mask:
         return ~part
@@ -134,22 +122,13 @@ class Columns:
 
     def merged(self, current: Var, incoming: int) -> Column:
         entry = self.read(current)
-        stored = self.layout.merges[self.configuration, entry, incoming]
+        stored = self.layout.merge[entry, incoming]
         return np.where(stored == _NOTHING, entry, stored)
 
     def stores(self, current: Var, incoming: int, stored: int | None) -> Mask:
         wanted = _NOTHING if stored is None else stored
-        return self.layout.merges[self.configuration, self.read(current), incoming] == wanted
+        mask: Mask = self.layout.merge[self.read(current), incoming] == wanted
+        return mask
 
-
-class _Picked(dict[Var, Column]):
-    """Columns of some rows, taken from the block they come from instead of being unpacked again."""
-
-    def __init__(self, block: Columns, rows: npt.NDArray[np.intp]) -> None:
-        super().__init__()
-        self._block, self._rows = block, rows
-
-    def get(self, var: Var, default: Column | None = None) -> Column:  # type: ignore[override]
-        if var not in self:
-            self[var] = self._block.read(var)[self._rows]
-        return self[var]
+    def every(self, part: Mask, own: bool) -> Mask:
+        raise TypeError("an instance with any number of workers has no states to enumerate")

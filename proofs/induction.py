@@ -1,171 +1,270 @@
-"""Induction: a property holds in every reachable state because the lemmas do, and the lemmas because every step keeps
-them.
+"""Induction: a property holds in every reachable state because the lemmas do, and they because every step keeps them.
 
 For one design, the obligations are:
 
-* ``initial``: the initial state satisfies every lemma (checked by running it);
-* one for each action: in a state that satisfies every lemma, the action leads to a state that does;
-* one for each property: a state that satisfies every lemma is not a bad state; for settlement, it has a fair action
-  that is enabled (``stuck``), and each action makes the rank smaller (``ranking.py``).
+* ``initial``: no lemma is broken in the initial state;
+* one for each action: where it is enabled and every lemma holds, no lemma is broken after it (``step``);
+* one for each property: where every lemma holds, the state is not bad for it (``property``); for settlement, not with
+  every fair action disabled;
+* for settlement, one for each action: it makes the rank of ``ranking.py`` smaller (``rank``).
 
-The pool in ``lemmas.py`` is larger than what a design keeps. :func:`keep` drops what Z3 can break, until nothing more
-breaks (Houdini's algorithm); it only ever makes the claim weaker, so it needs no trust. What is left is stated once
-more as plain obligations, and those are answered by two solvers of different families.
+There are no primed variables: "after it" is a lemma with the action's terms in the place of what the action sets. This
+file is for an instance with so many workers; ``parametric.py`` says the same for any number of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Literal
+from collections.abc import Sequence
+from functools import cached_property
 
 import attrs
 import z3
 
-from kvlatch.proofs.columns import Configuration
-from kvlatch.proofs.lemmas import LEMMAS, Lemma
-from kvlatch.proofs.ranking import rank
-from kvlatch.proofs.terms import Symbolic
-from kvlatch.spec.model import Action, Fixed, Machine, Model
+from kvlatch.proofs.lemmas import Lemma
+from kvlatch.proofs.ranking import BITS, Part, parts
+from kvlatch.proofs.terms import Symbolic, width
+from kvlatch.spec.model import Action, Machine
 from kvlatch.spec.properties import Property
-from kvlatch.spec.terms import assign, evaluate
+from kvlatch.spec.protocol import THREADS, worker
+from kvlatch.spec.terms import Term, Var, assign, evaluate, fields
 
-Answer = Literal["sat", "unsat", "unknown"]
 _LIMIT = 20_000_000
 """Z3's resource limit for one query; what needs more is unknown."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Obligation:
-    """One formula that must be unsatisfiable, as SMT-LIB assertions over the declarations of its :class:`Theory`."""
+    """Assertions that, together with the lemmas (unless ``bare``), must be unsatisfiable."""
 
     name: str
     assertions: tuple[z3.BoolRef, ...]
+    bare: bool = False
 
 
 @attrs.frozen(eq=False)
-class Theory:
-    """A design's model as terms: a state that satisfies the lemmas, and a state after it."""
+class Step:
+    """One action as terms: where it is enabled, and what it sets each variable to."""
 
-    configuration: Configuration
+    name: str
+    enabled: z3.BoolRef
+    sets: dict[Var, z3.BitVecRef]
+    action: Action | None = None
+
+
+@attrs.frozen(eq=False)
+class Claim:
+    """A lemma in a theory, for every worker and chunk: one formula, the terms that it says, what they read."""
+
+    lemma: Lemma
+    formula: z3.BoolRef
+    terms: tuple[Term, ...]
+    reads: frozenset[Var]
+
+
+@attrs.frozen(eq=False, slots=False)  # cached_property needs a __dict__
+class Theory:
+    """A machine as terms over one arbitrary state."""
+
     machine: Machine
-    fix: Fixed
-    before: Symbolic
-    after: Symbolic
+    state: Symbolic
 
     @classmethod
-    def of(cls, model: Model, configuration: Configuration) -> Theory:
-        """The terms of one configuration of a model."""
-        machine = Machine.of(model, configuration.design, configuration.atomicity, configuration.network)
-        fix = Fixed(configuration.design, configuration.atomicity, configuration.network)
-        variables = machine.model.variables
-        before = Symbolic.fresh(variables, machine.merge)
-        after = Symbolic.fresh(variables, machine.merge, "'")
-        return cls(configuration, machine, fix, before, after)
+    def of(cls, machine: Machine) -> Theory:
+        """The terms of a machine."""
+        return cls(machine, Symbolic.fresh(machine.model.variables, machine.merge))
 
-    def instances(self, lemma: Lemma) -> list[z3.BoolRef]:
-        """A lemma about the state before, for every worker and chunk."""
-        return [evaluate(self.fix(claim), self.before) for claim in self.machine.model.instances(lemma.claim)]
+    logic = "QF_BV"
 
-    def step(self, action: Action) -> list[z3.BoolRef]:
-        """The action is enabled before, and the state after is the one it leads to."""
-        changed = dict(action.updates)
+    @property
+    def declarations(self) -> list[str]:
+        """The constants of the theory, in SMT-LIB."""
+        return [f"(declare-const {value.sexpr()} (_ BitVec {width(var)}))" for var, value in self.state.values.items()]
+
+    @property
+    def domain(self) -> list[z3.BoolRef]:
+        """Each variable has one of its labels."""
+        return self.state.domain()
+
+    @property
+    def local(self) -> list[z3.BoolRef]:
+        """The same, of what one step can read and set."""
+        return self.state.domain()
+
+    @property
+    def initial(self) -> list[z3.BoolRef]:
+        """The state is the initial one: each variable has its first label."""
+        return [value == 0 for value in self.state.values.values()]
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """Every action of the machine."""
         return [
-            evaluate(action.guard, self.before),
-            *(
-                self.after.values[var]
-                == (assign(var, changed[var], self.before) if var in changed else self.before.values[var])
-                for var in self.machine.model.variables
-            ),
+            Step(
+                action.label,
+                evaluate(action.guard, self.state),
+                {var: assign(var, term, self.state) for var, term in action.updates},
+                action,
+            )
+            for action in self.machine.model.actions
         ]
 
-    def bad(self, prop: Property) -> list[z3.BoolRef]:
-        """The state before is bad for the property; for liveness, also nothing fair is enabled in it."""
-        bad = [evaluate(self.fix(self.machine.model.claim(prop.bad)), self.before)]
-        if prop.kind == "liveness":
-            fair = [evaluate(action.guard, self.before) for action in self.machine.model.actions if action.fair]
-            bad.append(z3.Not(z3.Or(fair)))
-        return bad
+    @cached_property
+    def potential(self) -> list[Part]:
+        """The summands of the state's potential."""
+        return parts(self.machine.model, self.state)
 
-    def primed(self, formula: z3.BoolRef) -> z3.BoolRef:
-        """A formula about the state before, said of the state after."""
-        pairs = [(self.before.values[var], self.after.values[var]) for var in self.machine.model.variables]
-        return z3.substitute(formula, pairs)
+    def claim(self, lemma: Lemma) -> Claim:
+        """What a lemma says of the state."""
+        terms = tuple(self.machine.model.instances(lemma.claim))
+        reads = frozenset(var for term in terms for var in fields(term) if isinstance(var, Var))
+        return Claim(lemma, self.says(terms), terms, reads)
+
+    def says(self, terms: Sequence[Term]) -> z3.BoolRef:
+        """All of the terms, as a formula about the state."""
+        return conjunction([evaluate(term, self.state) for term in terms])
+
+    def after(self, step: Step, claim: Claim) -> z3.BoolRef:
+        """A lemma, said of the state after a step."""
+        return z3.substitute(claim.formula, self.moves(step))
+
+    def touched(self, step: Step, claim: Claim) -> bool:
+        """The step sets something that the lemma reads."""
+        return not claim.reads.isdisjoint(step.sets)
+
+    def moves(self, step: Step) -> list[tuple[z3.BitVecRef, z3.BitVecRef]]:
+        """What a step sets: each variable's term before, and after."""
+        return [(self.state.values[var], term) for var, term in step.sets.items()]
+
+    def stuck(self, prop: Property) -> list[Obligation]:
+        """The state is bad and no fair action is enabled: impossible.
+
+        That depends on the number of workers, since more of them can do more: one obligation for each number, the
+        others being idle and taken for absent.
+        """
+        bad = self.says([self.machine.model.claim(prop.bad)])
+        pcs = [var for var in self.machine.model.variables if var.field is worker]
+        fair = [step for step in self.steps if step.action and step.action.fair]
+        found = []
+        for count in self.machine.model.instance.named_workers:
+            idle = [self.state.is_(pc, pc.labels.index("idle")) for pc in pcs[count + 1 :]]
+            disabled = [z3.Not(s.enabled) for s in fair if s.action and s.action.arguments.get("worker", 0) <= count]
+            found.append(Obligation(f"property {prop.name}, {count + 1} at work", (bad, *idle, *disabled)))
+        return found
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, slots=False)  # cached_property needs a __dict__
 class Invariant:
-    """The lemmas that a design keeps, and its theory."""
+    """Lemmas that are claimed to hold in every reachable state of a theory."""
 
     theory: Theory
-    lemmas: tuple[Lemma, ...]
-    formulas: tuple[z3.BoolRef, ...]
+    claims: tuple[Claim, ...]
 
-    def keeps(self, action: Action) -> Obligation:
-        """The action leads from a state with every lemma to one without some lemma: impossible."""
-        broken = z3.Not(z3.And(*(self.theory.primed(formula) for formula in self.formulas)))
-        return Obligation(f"step {action} {action.thread}", (*self.theory.step(action), broken))
+    @property
+    def axioms(self) -> list[z3.BoolRef]:
+        """What every obligation may use: each variable has one of its labels, and every lemma holds."""
+        return [*self.theory.domain, *(claim.formula for claim in self.claims)]
 
-    def descends(self, action: Action) -> Obligation:
+    def obligations(self, prop: Property) -> list[Obligation]:
+        """Everything that has to be shown for a property."""
+        theory = self.theory
+        found = [self.starts, *self.inductive]
+        if prop.kind == "safety":
+            bad = theory.says([theory.machine.model.claim(prop.bad)])
+            return [*found, Obligation(f"property {prop.name}", (bad,))]
+        return [*(self.descends(step) for step in theory.steps if step.action), *found, *theory.stuck(prop)]
+
+    @cached_property
+    def inductive(self) -> list[Obligation]:
+        """Every action keeps the lemmas."""
+        return [self.keeps(step) for step in self.theory.steps]
+
+    @cached_property
+    def starts(self) -> Obligation:
+        """Some lemma is broken initially: impossible."""
+        broken = z3.Not(conjunction([claim.formula for claim in self.claims]))
+        return Obligation("initial", (*self.theory.initial, broken), bare=True)
+
+    def keeps(self, step: Step) -> Obligation:
+        """The action leads to a state without some lemma: impossible."""
+        after = [self.theory.after(step, claim) for claim in self.claims if self.theory.touched(step, claim)]
+        return Obligation(f"step {step.name}", (step.enabled, z3.simplify(z3.Not(conjunction(after)))))
+
+    def descends(self, step: Step) -> Obligation:
         """The action does not make the rank smaller: impossible."""
-        model, changed = self.theory.machine.model, {var for var, _ in action.updates}
-        before, after = (rank(model, state, changed) for state in (self.theory.before, self.theory.after))
-        return Obligation(f"rank {action} {action.thread}", (*self.theory.step(action), z3.UGE(after, before)))
+        moves = self.theory.moves(step)
+        if step.action and step.action.part == "retry":
+            thread = THREADS[step.action.rule.actor]
+            (seen,) = (var for var in step.sets if var.field is thread.seen)
+            # A retry sets nothing but what its thread has seen: that was out of date before, and is not after.
+            status = next(value for var, value in self.theory.state.values.items() if var.name == "status")
+            out_of_date = self.theory.state.values[seen] != status
+            lower = z3.And(out_of_date, z3.Not(z3.substitute(out_of_date, moves)), z3.BoolVal(len(step.sets) == 1))
+        else:
+            touched = [part.term for part in self.theory.potential if part.var in step.sets]
+            before = sum(touched, z3.BitVecVal(0, BITS))
+            lower = z3.ULT(z3.substitute(before, moves), before)
+        # Where a derived step stores depends on the lemmas; a row's own step needs none, and is cheaper without.
+        bare = step.action is not None and not step.action.part
+        return Obligation(f"rank {step.name}", (*self.theory.local, step.enabled, z3.Not(lower)), bare=bare)
 
-    def implies(self, prop: Property) -> Obligation:
-        """A state with every lemma is bad for the property: impossible."""
-        return Obligation(f"property {prop.name}", tuple(self.theory.bad(prop)))
 
+def keep(theory: Theory, lemmas: Sequence[Lemma]) -> Invariant:
+    """The largest part of some lemmas that holds initially and that every action keeps.
 
-def keep(theory: Theory, pool: Iterable[Lemma] = LEMMAS) -> Invariant:
-    """The largest part of the pool that holds initially and that every action keeps."""
-    initial = theory.machine.initial()
+    Lemmas that Z3 can break are dropped until nothing more breaks (Houdini's algorithm). That only makes the claim
+    weaker, so it needs no trust: what is left is proved like any other invariant.
+    """
     machine = theory.machine
-    formulas = {
-        lemma: z3.And(z3.BoolVal(True), *theory.instances(lemma))
-        for lemma in pool
-        if all(machine.holds(theory.fix(claim), initial) for claim in machine.model.instances(lemma.claim))
+    claims = {
+        claim
+        for claim in map(theory.claim, lemmas)
+        if all(machine.holds(term, machine.initial()) for term in claim.terms)
     }
-    after = {lemma: theory.primed(formula) for lemma, formula in formulas.items()}
-    assumed = {lemma: z3.Bool(f"lemma {lemma.name}") for lemma in formulas}
-    solver = solver_for(theory)
-    for lemma, formula in formulas.items():
-        solver.add(z3.Implies(assumed[lemma], formula))
-    steps = [theory.step(action) for action in machine.model.actions]
+    assumed = {claim: z3.Bool(f"lemma {claim.lemma.name}") for claim in claims}
+    solver = new_solver(theory.logic)
+    solver.add(*theory.domain, *(z3.Implies(assumed[claim], claim.formula) for claim in claims))
     while True:
-        dropped = set[Lemma]()
-        for step in steps:
+        dropped = set[Claim]()
+        for step in theory.steps:
+            goals = {claim: theory.after(step, claim) for claim in claims - dropped if theory.touched(step, claim)}
             solver.push()
-            solver.add(*step)
-            goals = {lemma: after[lemma] for lemma in formulas if lemma not in dropped}
-            dropped |= _broken(solver, [assumed[lemma] for lemma in formulas], goals)
+            solver.add(step.enabled)
+            dropped |= _broken(solver, [assumed[claim] for claim in claims], goals)
             solver.pop()
-        formulas = {lemma: formula for lemma, formula in formulas.items() if lemma not in dropped}
+        claims -= dropped
         if not dropped:
-            return Invariant(theory, tuple(formulas), tuple(formulas.values()))
+            return Invariant(theory, tuple(sorted(claims, key=lambda claim: lemmas.index(claim.lemma))))
 
 
-def _broken(solver: z3.Solver, assumptions: Sequence[z3.BoolRef], goals: dict[Lemma, z3.BoolRef]) -> set[Lemma]:
+def _broken(solver: z3.Solver, assumptions: Sequence[z3.BoolRef], goals: dict[Claim, z3.BoolRef]) -> set[Claim]:
     """The lemmas that the asserted step does not keep, or that Z3 cannot decide."""
-    broken = set[Lemma]()
-    while left := {lemma: goal for lemma, goal in goals.items() if lemma not in broken}:
+    broken = set[Claim]()
+    while left := {claim: goal for claim, goal in goals.items() if claim not in broken}:
         solver.push()
-        solver.add(z3.Not(z3.And(*left.values())))
+        solver.add(z3.Not(conjunction(list(left.values()))))
         answer = solver.check(*assumptions)
-        if answer == z3.unknown:
-            broken |= set(left)
-        if answer != z3.sat:
-            solver.pop()
-            break
-        model = solver.model()
+        model = solver.model() if answer == z3.sat else None
         solver.pop()
-        broken |= {lemma for lemma, goal in left.items() if z3.is_false(model.eval(goal, model_completion=True))}
+        if answer == z3.unsat:
+            break
+        broken |= {
+            claim
+            for claim, goal in left.items()
+            if model is None or z3.is_false(model.eval(goal, model_completion=True))
+        }
     return broken
 
 
-def solver_for(theory: Theory) -> z3.Solver:
-    """A Z3 solver for bit-vectors that knows the domains, with a fixed seed and a resource limit."""
-    solver = z3.SolverFor("QF_BV")
+def conjunction(formulas: Sequence[z3.BoolRef]) -> z3.BoolRef:
+    """All of the formulas; never the empty or the unary ``and``, which Z3 prints as other solvers do not read it."""
+    if not formulas:
+        return z3.BoolVal(True)
+    return formulas[0] if len(formulas) == 1 else z3.And(*formulas)
+
+
+def new_solver(logic: str) -> z3.Solver:
+    """A Z3 solver for a logic, with a fixed seed and a resource limit."""
+    solver = z3.SolverFor(logic)
     solver.set("random_seed", 0)
     solver.set("rlimit", _LIMIT)
-    solver.add(theory.before.domain())
     return solver

@@ -69,7 +69,8 @@ LEMMAS: Final = (
     # Who acts for which request.
     Lemma("stamp of the past", implies(gen == "first", stamp == "first")),
     Lemma("messages of the past", implies(gen == "first", bootstrap_gen == "first")),
-    Lemma("chunks of the past", implies(gen == "first", (job_gen == "first") & (stale == "no"))),
+    Lemma("chunks of the past", implies(gen == "first", stale == "no")),
+    Lemma("jobs of the past", implies(gen == "first", job_gen == "first")),
     Lemma("infos of the past", implies(gen == "first", infos != "second")),
     Lemma("only stale chunks of the first", implies((gen == "second") & (job_gen == "first"), ~working)),
     Lemma("old entry", implies((gen == "second") & (stamp == "first"), (status == TOMBSTONE) & (phase == "new"))),
@@ -107,18 +108,18 @@ LEMMAS: Final = (
     Lemma("popped by abort", implies((bootstrap == "popping") & (bootstrap_gen == gen), status.in_(F, S) | settled)),
     # The scheduler's own updates.
     Lemma("creating", implies(scheduler == "create*", phase == "new")),
-    Lemma("timing out", implies(scheduler == "time_out*", (phase == "boot") & (latch == "none"))),
+    Lemma("timing out", implies(scheduler == "time_out*", phase == "boot")),
+    Lemma("timing out unlatched", implies(scheduler == "time_out*", latch == "none")),
     Lemma("aborting", implies(scheduler == "abort*", phase.in_("boot", "inflight") & (latch == "none"))),
     Lemma("own notice", implies(bootstrap.in_("aborting", "write_f*") & (bootstrap_gen == gen), notice != "none")),
     Lemma("failed early", implies(phase.in_("new", "boot") & (status == F) & (latch == "none"), notice != "none")),
     Lemma(
         "locked",
-        implies(
-            atomicity == "locked",
-            (scheduler == "free")
-            & ~bootstrap.in_("write_w*", "write_f*")
-            & ~worker.in_("write_t*", "write_t_again*", "write_s*", "fail*"),
-        ),
+        implies(atomicity == "locked", (scheduler == "free") & ~bootstrap.in_("write_w*", "write_f*")),
+    ),
+    Lemma(
+        "workers locked",
+        implies(atomicity == "locked", ~worker.in_("write_t*", "write_t_again*", "write_s*", "fail*")),
     ),
     # Metadata.
     Lemma("heard", implies(hearing & (bootstrap_gen == gen), infos_mine | status.in_(F, S) | settled)),
@@ -136,6 +137,7 @@ LEMMAS: Final = (
     Lemma("pages while running", implies(phase.in_("running", "inflight"), pages == "held")),
     Lemma("pages until released", implies(phase.in_("clearing", "forgetting", "releasing"), pages.in_("none", "held"))),
     Lemma("released in the end", implies(pages == "released", phase == "done")),
+    Lemma("nothing kept", implies(phase == "done", pages.in_("none", "released"))),
     Lemma("never twice", pages != "released twice"),
     Lemma("drained", implies((phase == "done") & own, ~working)),
     Lemma("sent in order", implies(chunk != "unsent", ForAll("earlier chunk", chunk != "unsent"))),
@@ -158,3 +160,14 @@ LEMMAS: Final = (
         implies(ForAll("chunk", chunk == "done") & status.in_(W, T), some_worker(concluding & own)),
     ),
 )
+
+BY_NAME: Final = {lemma.name: lemma for lemma in LEMMAS}
+
+FEW: Final = {
+    "terminal-sticky": ("told Failed", "told Success"),
+    "no-resurrection": ("told Failed",),
+    "success-not-overwritten": ("told Success",),
+    "released-once": ("creating", "timing out", "released in the end", "never twice"),
+    "no-lost-wakeup": ("infos of the past", "woken"),
+}
+"""What a property rests on in designs without tombstones, where it holds at all: a few lemmas that keep each other."""

@@ -18,11 +18,10 @@ from typing import Any, Final
 
 import attrs
 
-from kvlatch.proofs.columns import Configuration
 from kvlatch.proofs.search import Search, explore
 from kvlatch.spec.designs import DESIGNS, Atomicity, Design, Network
 from kvlatch.spec.merges import Kept, failure_overrides, first_terminal_wins
-from kvlatch.spec.model import Instance, build
+from kvlatch.spec.model import Instance, Machine
 from kvlatch.spec.properties import PROPERTIES
 from kvlatch.spec.protocol import RULES, Rule, bootstrap_gen, drained, gen, latch, pages, phase, present, status
 from kvlatch.spec.status import ABSENT, B, F, KVPoll, S
@@ -47,19 +46,23 @@ class Mutant:
     instance: Instance = SMALLEST
     also: tuple[str, ...] = ()
 
+    @property
+    def machine(self) -> Machine:
+        """The mutant, running."""
+        return Machine.of(self.design, self.atomicity, self.network, self.instance, self.rules)
+
 
 def search(mutant: Mutant) -> Search:
     """Every state that the mutant reaches, and every property that it breaks."""
-    configuration = Configuration(mutant.design, mutant.atomicity, mutant.network)
-    return explore(build(mutant.instance, mutant.rules), [configuration], PROPERTIES)
+    return explore(mutant.machine, PROPERTIES)
 
 
 def refute(mutant: Mutant) -> int:
     """The length of the shortest run in which the mutant breaks its property; ValueError if there is none."""
-    violation = search(mutant).violations.get((0, mutant.prop))
-    if violation is None:
+    length = search(mutant).length(mutant.prop)
+    if length is None:
         raise ValueError(f"the mutant {mutant.name!r} does not break {mutant.prop}")
-    return violation.depth
+    return length
 
 
 def changed(name: str, then: Mapping[Field, str | Term] | None = None, **parts: Any) -> tuple[Rule, ...]:
@@ -122,6 +125,11 @@ MUTANTS: Final = (
         "no timeout", "settlement",
         "A request whose metadata never comes is never timed out.",
         without("time_out"),
+    ),
+    Mutant(
+        "kept for ever", "settlement",
+        "Settling a request does not give its pages back.",
+        changed("release", then={pages: pages}),
     ),
     Mutant(
         "never cleared", "no-ghost",

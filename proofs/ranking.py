@@ -1,22 +1,21 @@
-"""The rank: a number that every step makes smaller, so no run goes on for ever.
+"""The rank: a pair of numbers that every step makes smaller, so no run goes on for ever.
 
-Each label of a field has a potential, the number of steps that may still come from it; what is not listed has none.
-A thread that waits between its read and its swap counts one more while what it has seen is out of date: a retry takes
-that one away, and every store, which may put it on all other threads, takes a whole unit of ``scale``.
+The first is the sum of potentials: each label of a field has one, the number of steps that may still come from it;
+what is not listed has none. Every step lowers it but one: a retry lowers the second number, which counts the threads
+that wait between their read and their swap while what they have seen is out of date. A store may raise the second
+number, but moves its own thread on, and so lowers the first. With finitely many requests and workers both are finite.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
 from typing import Final
 
+import attrs
 import z3
 
 from kvlatch.proofs.terms import Symbolic
-from kvlatch.spec.model import Model, between_steps
+from kvlatch.spec.model import Model
 from kvlatch.spec.protocol import (
-    RULES,
-    THREADS,
     bootstrap,
     chunk,
     gen,
@@ -26,13 +25,12 @@ from kvlatch.spec.protocol import (
     phase,
     scheduler,
     stale,
-    status,
     straggler,
     worker,
 )
 from kvlatch.spec.terms import Field, Var
 
-_BITS = 16
+BITS: Final = 10
 
 POTENTIAL: Final[dict[Field, dict[str, int]]] = {
     gen: {"first": 250},
@@ -53,50 +51,29 @@ POTENTIAL: Final[dict[Field, dict[str, int]]] = {
 }  # fmt: skip
 
 
-def rank(model: Model, state: Symbolic, changed: Set[Var]) -> z3.BitVecRef:
-    """The part of a state's rank that depends on some variables: the rest is the same before and after a step."""
-    scale = 2 + 2 * model.instance.rooms + model.instance.workers
-    terms = [z3.BitVecVal(0, _BITS)]
-    for var in changed:
-        for label, potential in POTENTIAL.get(var.field, {}).items():
-            if label in var.labels:
-                terms.append(_if(state.is_(var, var.labels.index(label)), potential * scale))
-    terms += [_if(out_of_date, 1) for out_of_date in _out_of_date(model, state, changed)]
-    return sum(terms[1:], terms[0])
+@attrs.frozen(eq=False)
+class Part:
+    """One summand of the potential, and the variable that it depends on."""
+
+    term: z3.BitVecRef
+    var: Var
 
 
-def greatest(model: Model) -> int:
-    """The rank of the state in which every potential is greatest; it must fit into the bit-vector."""
-    scale = 2 + 2 * model.instance.rooms + model.instance.workers
-    threads = 2 * model.instance.rooms + model.instance.workers
-    return threads + scale * sum(max(POTENTIAL.get(var.field, {}).values(), default=0) for var in model.variables)
-
-
-def _out_of_date(model: Model, state: Symbolic, changed: Set[Var]) -> list[z3.BoolRef]:
-    """For each thread: it stands between read and swap, and the entry is no longer what it saw."""
+def parts(model: Model, state: Symbolic) -> list[Part]:
+    """The summands of a state's potential, one for each variable that has any."""
     found = []
-    for pc, seen, entry in _threads(model):
-        if changed.isdisjoint((pc, seen, entry)):
-            continue
-        between = [between_steps(rule) for rule in RULES if rule.write and THREADS[rule.actor].pc is pc.field]
-        waiting = state.any_([state.is_(pc, pc.labels.index(label)) for label in between])
-        found.append(z3.And(waiting, z3.Not(state.same(seen, entry))))
+    for var in model.variables:
+        if var.field in POTENTIAL:
+            term = z3.BitVecVal(0, BITS)
+            for label, potential in POTENTIAL[var.field].items():
+                if label in var.labels:
+                    term = z3.If(state.is_(var, var.labels.index(label)), z3.BitVecVal(potential, BITS), term)
+            found.append(Part(term, var))
     return found
 
 
-def _threads(model: Model) -> list[tuple[Var, Var, Var]]:
-    """Program counter, seen status and entry of every thread."""
-    by_field = {field: [var for var in model.variables if var.field is field] for field in (status, *_fields())}
-    return [
-        (pc, seen, by_field[status][0])
-        for thread in THREADS.values()
-        for pc, seen in zip(by_field[thread.pc], by_field[thread.seen], strict=True)
-    ]
-
-
-def _fields() -> list[Field]:
-    return [field for thread in THREADS.values() for field in (thread.pc, thread.seen)]
-
-
-def _if(formula: z3.BoolRef, amount: int) -> z3.BitVecRef:
-    return z3.If(formula, z3.BitVecVal(amount, _BITS), z3.BitVecVal(0, _BITS))
+def greatest(model: Model) -> int:
+    """A bound for what one step can touch: one worker and one room; it must fit into ``BITS`` bits."""
+    workers = [var for var in model.variables if var.field is worker][1:]
+    touched = [var for var in model.variables if var not in set(workers)]
+    return sum(max(POTENTIAL.get(var.field, {}).values(), default=0) for var in touched)

@@ -71,3 +71,6 @@ class Symbolic:
     def stores(self, current: Var, incoming: int, stored: int | None) -> z3.BoolRef:
         rows = [index for index, row in enumerate(self.merge) if row[incoming] == stored]
         return self.any_([self.values[current] == index for index in rows])
+
+    def every(self, part: z3.BoolRef, own: bool) -> z3.BoolRef:
+        raise TypeError("only parametric.py has any number of workers")

@@ -102,15 +102,16 @@ DESIGNS: Final[dict[str, Design]] = {
     design.name: design
     for design in (
         _SEED,
-        attrs.evolve(_SEED, name="fix-a", merge=merges.first_terminal_wins, says="Fix A: the merge is terminal-sticky."),
+        attrs.evolve(_SEED, name="fix-a", merge=merges.first_terminal_wins,
+                     says="Fix A: the merge is terminal-sticky."),
         attrs.evolve(_SEED, name="fix-b", guard="fails", says="Fix B: the skip guard forces a live room to Failed."),
         attrs.evolve(_SEED, name="fix-ab", merge=merges.first_terminal_wins, guard="fails", says="Fix A and Fix B."),
         Design(
             "sglang-0.5.15.post1", merges.failed_else_max_if_present, ("split",),
             guard="fails", enqueue="always", abort="keeps", poll_latch="ignored", poll_absent="WaitingForInput",
             mark="again", timeout="never",
-            says="NIXL 0.5.12 to 0.5.15.post1: a late Failed creates no entry; Failed is not sticky; missing infos trip an "
-            "assert that ends in Failed.",
+            says="NIXL 0.5.12 to 0.5.15.post1: a late Failed creates no entry; Failed is not sticky; missing infos "
+            "trip an assert that ends in Failed.",
         ),
         Design(
             "sglang-0.5.19", merges.nixl_override, ("split",),

@@ -19,7 +19,8 @@ cas       ``write_t.read``         as above
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Final
 
 import attrs
@@ -27,13 +28,14 @@ import attrs
 from kvlatch.spec import designs, protocol
 from kvlatch.spec.designs import SWITCHES, Atomicity, Design, Network
 from kvlatch.spec.merges import KEEP, Table, table
+from kvlatch.spec.properties import Property
 from kvlatch.spec.protocol import RULES, STATE, THREADS, Rule, Thread
 from kvlatch.spec.status import ABSENT, STATUS, TOMBSTONE, F, KVPoll, S
 from kvlatch.spec.terms import (
     FALSE,
     TRUE,
     All,
-    Any,
+    Every,
     Field,
     ForAll,
     Is,
@@ -54,13 +56,16 @@ from kvlatch.spec.terms import (
 )
 
 MAX_CHUNKS: Final = len(protocol.job.labels)
-job_room = Field("job_room", "worker", ("0", "1", "2", "3"))
-"""The room of the worker's chunk; only instances with several rooms have it."""
+ANY: Final = 0
+"""As many workers as there may be. The instance looks at one room of any number, and names one worker, which acts."""
+HERE: Final = "0"
+job_room = Field("job_room", "worker", ("elsewhere", HERE, "1", "2", "3"))
+"""The room of the worker's chunk; only instances with several rooms, or any number, have it."""
 
 
 @attrs.frozen
 class Instance:
-    """How many transfer workers, chunks per request, requests (one after the other) per room id, and rooms."""
+    """How many transfer workers (or ``ANY``), chunks per request, requests (one by one) per room id, and rooms."""
 
     workers: int = 1
     chunks: int = 2
@@ -68,11 +73,26 @@ class Instance:
     rooms: int = 1
 
     def __attrs_post_init__(self) -> None:
-        sizes = self.workers, self.chunks, self.requests, self.rooms
+        sizes = self.workers or 1, self.chunks, self.requests, self.rooms
         if not all(1 <= size <= most for size, most in zip(sizes, (8, MAX_CHUNKS, 2, MAX_CHUNKS), strict=True)):
             raise ValueError(
                 f"an instance has 1 to 8 workers, 1 to {MAX_CHUNKS} chunks and rooms, 1 or 2 requests: {self}"
             )
+
+    @property
+    def any(self) -> bool:
+        """Any number of workers, and of rooms."""
+        return self.workers == ANY
+
+    @property
+    def named_workers(self) -> range:
+        """The workers that can be told apart: all of them, or the one that acts."""
+        return range(1 if self.any else self.workers)
+
+    @property
+    def several_rooms(self) -> bool:
+        """A worker may serve another room than the one that is looked at."""
+        return self.rooms > 1 or self.any
 
 
 @attrs.frozen(eq=False)
@@ -88,6 +108,16 @@ class Action:
     updates: tuple[tuple[Var, Term], ...]
     fair: bool
 
+    @property
+    def label(self) -> str:
+        """Its name with every argument, which no other action of the model has."""
+        return " ".join([self.name, *(f"{name}={index}" for name, index in self.arguments.items())])
+
+    @property
+    def label_of_any(self) -> str:
+        """The label that it has in an instance where only one worker is named."""
+        return " ".join([self.name, *(f"{name}={0 if name == 'worker' else i}" for name, i in self.arguments.items())])
+
     def __str__(self) -> str:
         chunk = f"({self.arguments['chunk']})" if "chunk" in self.arguments else ""
         return f"{self.name}{chunk}"
@@ -102,10 +132,11 @@ class Model:
     switches: Mapping[Field, Var]
     actions: tuple[Action, ...]
     ground: _Grounding
+    fix: Fixed | None = None
 
     def claim(self, formula: Term, room: int = 0) -> Term:
         """A formula about one room, bound to this instance."""
-        return self.ground.term(formula, _Place(room=room))
+        return self._bound(formula, _Place(room=room))
 
     def instances(self, formula: Term) -> list[Term]:
         """A formula about any worker or any chunk, bound to each of them in turn."""
@@ -114,7 +145,13 @@ class Model:
         for owner in ("worker", "chunk"):
             if owner in open_:
                 places = [at for place in places for at in self.ground.places(owner, place)]
-        return [self.ground.term(formula, place) for place in places]
+        if "worker" in open_ and self.instance.several_rooms:
+            formula = (job_room != HERE) | formula
+        return [self._bound(formula, place) for place in places]
+
+    def _bound(self, formula: Term, place: _Place) -> Term:
+        term = self.ground.term(formula, place)
+        return self.fix(term) if self.fix else term
 
     def of(self, design: Design, atomicity: Atomicity, network: Network) -> Model:
         """The model of one design: switches gone, and with them every step that the design cannot take."""
@@ -125,7 +162,7 @@ class Model:
             if guard is not FALSE:
                 updates = tuple((var, fix(term)) for var, term in action.updates)
                 actions.append(attrs.evolve(action, guard=guard, updates=updates))
-        return attrs.evolve(self, switches={}, actions=tuple(actions))
+        return attrs.evolve(self, switches={}, actions=tuple(actions), fix=fix)
 
     def action(self, name: str, arguments: Mapping[str, int]) -> Action | None:
         """The action with this name and these arguments."""
@@ -152,6 +189,10 @@ class Fixed:
             return None
 
         return rewrite(term, change)
+
+
+EVERY: Final = -1
+"""In an instance with any number of workers, the place of the worker that a quantifier speaks of."""
 
 
 @attrs.frozen
@@ -196,22 +237,32 @@ class _Grounding:
                 case ThisChunk(Field() as named):
                     return self.var(named, place) == str(place.chunk)
                 case ForAll(over, inner):
-                    return rewrite(All(tuple(self.term(inner, at) for at in self.places(over, place))), lambda _: None)
+                    return rewrite(All(tuple(self._each(over, inner, place))), lambda _: None)
             return None
 
         return rewrite(term, change)
+
+    def _each(self, over: str, inner: Term, place: _Place) -> Iterator[Term]:
+        """What a quantified formula says of each chunk, or of each worker that serves the room."""
+        if over.endswith("worker") and self.instance.any:
+            yield Every(self._served(inner, attrs.evolve(place, worker=EVERY)), own=over == "worker")
+            return
+        for at in self.places(over, place):
+            yield self._served(inner, at) if over.endswith("worker") else self.term(inner, at)
+
+    def _served(self, inner: Term, place: _Place) -> Term:
+        """What is said of a worker, if it serves the room."""
+        said = self.term(inner, place)
+        return (self.var(job_room, place) != str(place.room)) | said if self.instance.several_rooms else said
 
     def each(self, field: Field, place: _Place) -> Iterator[_Place]:
         """The place itself; for a chunk's field in a row that is not about one chunk, the place of every chunk."""
         return self.places("chunk", place) if field.owner == "chunk" and place.chunk is None else iter([place])
 
     def places(self, over: str, place: _Place) -> Iterator[_Place]:
-        if over == "worker":
-            for worker in range(self.instance.workers):
-                yield attrs.evolve(place, worker=worker)
-        if over == "other worker":
-            for worker in range(self.instance.workers):
-                if worker != place.worker:
+        if over in ("worker", "other worker"):
+            for worker in self.instance.named_workers:
+                if over == "worker" or worker != place.worker:
                     yield attrs.evolve(place, worker=worker)
         for chunk in range(self.instance.chunks):
             wanted = {"chunk": True, "earlier chunk": chunk < (place.chunk or 0), "other chunk": chunk != place.chunk}
@@ -219,16 +270,20 @@ class _Grounding:
                 yield attrs.evolve(place, chunk=chunk)
 
 
-def build(instance: Instance, rules: Sequence[Rule] = RULES) -> Model:
-    """The model of an instance; ``rules`` other than the protocol's make a mutant of it."""
+@cache
+def build(instance: Instance, rules: tuple[Rule, ...] = RULES) -> Model:
+    """The model of an instance; ValueError if two rows have one name, since a proof is complete by names."""
+    if len({rule.name for rule in rules}) != len(rules):
+        raise ValueError("two rows of the protocol have the same name")
     variables: dict[tuple[Field, int, int], Var] = {}
-    for field in (*STATE, *([job_room] if instance.rooms > 1 else [])):
+    for field in (*STATE, *([job_room] if instance.several_rooms else [])):
         labels = _labels(field, instance)
         for index in _indices(field, instance):
-            variables[field, *index] = Var(_name(field, index, instance), field.owner, labels, field=field)
-    switches = {switch: Var(switch.name, "switch", switch.labels, field=switch) for switch in SWITCHES}
+            name = _name(field, index, instance)
+            variables[field, *index] = Var(name, field.owner, labels, field=field, place=index[0])
+    switches = {switch: Var(switch.name, "switch", switch.labels, field=switch, place=0) for switch in SWITCHES}
     ground = _Grounding(instance, variables, switches)
-    actions = []
+    actions: list[Action] = []
     for rule in (rule for rule in rules if rule.requests <= instance.requests):
         for place in _applies(rule, instance):
             actions += _actions(rule, place, ground)
@@ -240,7 +295,7 @@ def _labels(field: Field, instance: Instance) -> tuple[str, ...]:
     if field is protocol.job:
         return field.labels[: instance.chunks]
     if field is job_room:
-        return field.labels[: instance.rooms]
+        return field.labels[: 1 + instance.rooms]
     return field.labels
 
 
@@ -251,7 +306,7 @@ def between_steps(rule: Rule) -> str:
 
 def _indices(field: Field, instance: Instance) -> Iterator[tuple[int, int]]:
     if field.owner == "worker":
-        yield from ((worker, 0) for worker in range(instance.workers))
+        yield from ((worker, 0) for worker in ((0, EVERY) if instance.any else instance.named_workers))
     else:
         chunks = instance.chunks if field.owner == "chunk" else 1
         yield from ((room, chunk) for room in range(instance.rooms) for chunk in range(chunks))
@@ -259,28 +314,28 @@ def _indices(field: Field, instance: Instance) -> Iterator[tuple[int, int]]:
 
 def _name(field: Field, index: tuple[int, int], instance: Instance) -> str:
     if field.owner == "worker":
-        return f"{field.name}_{index[0]}"
+        return f"{field.name}_{'every' if index[0] == EVERY else index[0]}"
     chunk = f"_{index[1]}" if field.owner == "chunk" else ""
     return f"{field.name}{chunk}" + (f"@{index[0]}" if instance.rooms > 1 else "")
 
 
 def _applies(rule: Rule, instance: Instance) -> Iterator[_Place]:
     for room in range(instance.rooms):
-        for worker in range(instance.workers) if rule.actor == "worker" else [None]:
+        for worker in instance.named_workers if rule.actor == "worker" else [None]:
             for chunk in range(instance.chunks) if rule.per_chunk else [None]:
                 yield _Place(room, worker, chunk)
 
 
 def _actions(rule: Rule, place: _Place, ground: _Grounding) -> Iterator[Action]:
     """The steps of one row at one place."""
-    several = ground.instance.rooms > 1
+    several = ground.instance.several_rooms
     thread = THREADS[rule.actor]
     pc = ground.var(thread.pc, place)
     seen = ground.var(thread.seen, place)
     arguments = {name: index for name in ("worker", "chunk") if (index := getattr(place, name)) is not None}
-    if several:
+    if ground.instance.rooms > 1:
         arguments["room"] = place.room
-    mine = TRUE
+    mine: Term = TRUE
     effects = {}
     for field, term in rule.then.items():
         for at in ground.each(field, place):
@@ -309,10 +364,10 @@ def _actions(rule: Rule, place: _Place, ground: _Grounding) -> Iterator[Action]:
     status = ground.var(protocol.status, place)
     locked = _store(rule.write, status, thread, place, ground)
     stored = _store(rule.write, seen, thread, place, ground)
-    forget = {seen: _result(rule, seen, stored[status], ground) if rule.result else Label(ABSENT)}
+    forget = {seen: _result(rule, stored[status], ground) if rule.result else Label(ABSENT)}
     yield action(
         "", [_at(pc, rule.at), when, level == "locked"],
-        {**effects, **locked, pc: to, **({seen: _result(rule, seen, locked[status], ground)} if rule.result else {})},
+        {**effects, **locked, pc: to, **({seen: _result(rule, locked[status], ground)} if rule.result else {})},
     )  # fmt: skip
     yield action("read", [_at(pc, rule.at), when, level != "locked"], {pc: Label(between), seen: status})
     finish = {**effects, **stored, pc: to, **forget}
@@ -343,10 +398,9 @@ def _store(incoming: str, read: Var, thread: Thread, place: _Place, ground: _Gro
     }
 
 
-def _result(rule: Rule, seen: Var, entry: Term, ground: _Grounding) -> Term:
+def _result(rule: Rule, entry: Term, ground: _Grounding) -> Term:
     """What the write came to, as far as the worker knows: what it meant, or what stands in the table."""
-    assert rule.write is not None
-    return where(ground.switches[designs.tell] == "standing", entry, rule.write)
+    return where(ground.switches[designs.tell] == "standing", entry, rule.write or ABSENT)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -404,6 +458,9 @@ class Concrete:
     def stores(self, current: Var, incoming: int, stored: int | None) -> int:
         return self.merge[self.state[current]][incoming] == stored
 
+    def every(self, part: int, own: bool) -> int:
+        raise TypeError("an instance with any number of workers has no concrete states")
+
 
 @attrs.frozen(eq=False)
 class Machine:
@@ -413,9 +470,11 @@ class Machine:
     merge: tuple[tuple[int | None, ...], ...]
 
     @classmethod
-    def of(cls, model: Model, design: Design, atomicity: Atomicity, network: Network) -> Machine:
-        """The machine of one design."""
-        return cls(model.of(design, atomicity, network), merge_rows(table(design.merge)))
+    def of(
+        cls, design: Design, atomicity: Atomicity, network: Network, instance: Instance, rules: tuple[Rule, ...] = RULES
+    ) -> Machine:
+        """The machine of one design in one instance; ``rules`` other than the protocol's make a mutant of it."""
+        return cls(build(instance, rules).of(design, atomicity, network), merge_rows(table(design.merge)))
 
     def initial(self) -> State:
         """Every variable at its first label."""
@@ -429,6 +488,11 @@ class Machine:
         """The actions that can happen now, in the order of the rows."""
         return [action for action in self.model.actions if self.holds(action.guard, state)]
 
+    def broken(self, prop: Property, state: State, room: int = 0) -> bool:
+        """The state is bad for a property; for liveness, it is one in which no fair action is enabled."""
+        bad = self.holds(self.model.claim(prop.bad, room), state)
+        return bad and (prop.kind == "safety" or not any(action.fair for action in self.enabled(state)))
+
     def step(self, state: State, action: Action) -> State:
         """The state after an action; ValueError if it is not enabled."""
         if not self.holds(action.guard, state):
@@ -440,6 +504,3 @@ class Machine:
 def named(machine: Machine, state: State) -> dict[str, str]:
     """A state as text: label by variable name."""
     return {var.name: var.labels[state[var]] for var in machine.model.variables}
-
-
-__all__ = ["Action", "Any", "Instance", "Machine", "Model", "between_steps", "build", "merge_rows", "named"]

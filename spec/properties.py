@@ -93,16 +93,16 @@ PROPERTIES: Final = (
         "No request stays in the inflight queue with nobody left to move it.",
         (phase == "inflight") & everyone_idle & ~polls(F) & ~polls(S),
         reports=("sglang#31075", "sglang#29978", "TensorRT-LLM#17665"),
-        broken="the request is in the inflight queue as {status}, every thread is idle, and this queue has no deadline: "
-        "it is pinned",
+        broken="the request is in the inflight queue as {status}, every thread is idle, and this queue has no "
+        "deadline: it is pinned",
     ),
     Property(
         "settlement",
         "Every request that was created settles: it is completed or failed, cleared, and its pages are released.",
-        ~phase.in_("new", "done"),
+        ~phase.in_("new", "done") | ((phase == "done") & (pages == "held")),
         kind="liveness",
         reports=("sglang#34692", "sglang#35965", "dynamo#7489"),
-        broken="the request is {phase} as {status}, and no step is left that would settle it: it is polled for ever",
+        broken="the request is {phase} as {status}, its pages are {pages}, and no step is left that would change that",
     ),
     Property(
         "no-ghost",

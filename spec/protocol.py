@@ -117,12 +117,12 @@ THREADS: Final[dict[Actor, Thread]] = {
 }
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Rule:
     """One atomic step of one actor, of any room, worker and chunk it can apply to.
 
-    ``per_chunk`` rows apply to each chunk, the others change all chunks alike; ``result`` keeps in ``seen`` what the write came to, to be told to decode;
-    ``requests=2`` rows apply where a second request may use the room id.
+    ``per_chunk`` rows apply to each chunk, the others change all chunks alike; ``result`` keeps in ``seen`` what the
+    write came to, to be told to decode; ``requests=2`` rows apply where a second request may use the room id.
     """
 
     name: str
@@ -211,8 +211,8 @@ SCHEDULER: Final = (
          says="The sender's constructor writes Bootstrapping; the request enters the bootstrap queue."),
     Rule("time_out", "scheduler", "free", "free", (design.timeout == "bootstrapping") & (phase == "boot") & polls(B),
          {phase: "clearing", latch: F}, write=F,
-         says="poll() finds the bootstrap timeout expired, writes Failed, and the request is failed. No other status has "
-              "a timeout."),
+         says="poll() finds the bootstrap timeout expired, writes Failed, and the request is failed. No other status "
+              "has a timeout."),
     Rule("abort", "scheduler", "free", "free", phase.in_("boot", "inflight") & (latch == "none"),
          {latch: where((design.tell == "standing") & (status == S), S, F)}, write=F, fair=False,
          says="AbortReq: sender.abort() writes Failed and sets the sender's latch, to Failed or to what stands."),
@@ -236,11 +236,13 @@ SCHEDULER: Final = (
     Rule("clear_infos", "scheduler", "free", "free", phase == "forgetting", {phase: "releasing", infos: "none"},
          says="... and then the transfer infos."),
     Rule("release", "scheduler", "free", "free", (phase == "releasing") & drained,
-         {phase: "done", pages: where(pages == "held", "released", where(pages == "released", "released twice", pages))},
+         {phase: "done",
+          pages: where(pages == "held", "released", where(pages == "released", "released twice", pages))},
          says="The request's pages go back to the pool."),
     Rule("reuse", "scheduler", "free", "free", (phase == "done") & (gen == "first"),
          {gen: "second", phase: "new", latch: "none", pages: "none", wire: "none", metadata: "none", notice: "none",
-          straggler: where(design.network == "orderly", "none", "due"), stale: where(chunk == "queued", "yes", "no"), chunk: "unsent"}, fair=False, requests=2,
+          straggler: where(design.network == "orderly", "none", "due"),
+          stale: where(chunk == "queued", "yes", "no"), chunk: "unsent"}, fair=False, requests=2,
          says="A second request arrives with the same room id. Queued chunks of the first stay in the queue."),
 )  # fmt: skip
 

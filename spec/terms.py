@@ -17,6 +17,7 @@ from typing import Literal, Protocol, TypeVar
 import attrs
 
 Owner = Literal["room", "chunk", "worker", "switch"]
+B = TypeVar("B")
 V = TypeVar("V")
 
 
@@ -69,9 +70,13 @@ class Field(Term):
 
 @attrs.frozen(eq=False)
 class Var(Field):
-    """A field of one particular room, chunk or worker: what is left of fields once an instance is fixed."""
+    """A field of one particular room, chunk or worker: what is left of fields once an instance is fixed.
+
+    ``place`` is the number of its room or worker.
+    """
 
     field: Field = attrs.field(kw_only=True)
+    place: int = attrs.field(kw_only=True)
 
 
 @attrs.frozen(eq=False)
@@ -153,6 +158,17 @@ class ForAll(Term):
 
 
 @attrs.frozen(eq=False)
+class Every(Term):
+    """Of ``ForAll``, once bound to an instance with any number of workers: the part holds for every one of them.
+
+    Unless ``own``, the acting worker is left out.
+    """
+
+    part: Term
+    own: bool
+
+
+@attrs.frozen(eq=False)
 class LastChunk(Term):
     """The chunk at hand is the last one of the request."""
 
@@ -178,22 +194,23 @@ def value(term: Term | str) -> Term:
     return Label(term) if isinstance(term, str) else term
 
 
-class Algebra(Protocol[V]):
-    """What an engine must know to give formulas a meaning; V is a column of states, a solver term, an int."""
+class Algebra(Protocol[B, V]):
+    """What an engine must know: what a truth is (B) and what a value is (V): columns, solver terms, ints."""
 
-    def is_(self, var: Var, index: int) -> V: ...
-    def same(self, left: Var, right: Var) -> V: ...
-    def not_(self, part: V) -> V: ...
-    def all_(self, parts: list[V]) -> V: ...
-    def any_(self, parts: list[V]) -> V: ...
-    def where(self, when: V, then: V, other: V) -> V: ...
+    def is_(self, var: Var, index: int) -> B: ...
+    def same(self, left: Var, right: Var) -> B: ...
+    def not_(self, part: B) -> B: ...
+    def all_(self, parts: list[B]) -> B: ...
+    def any_(self, parts: list[B]) -> B: ...
+    def where(self, when: B, then: V, other: V) -> V: ...
     def label(self, target: Var, index: int) -> V: ...
     def read(self, var: Var) -> V: ...
     def merged(self, current: Var, incoming: int) -> V: ...
-    def stores(self, current: Var, incoming: int, stored: int | None) -> V: ...
+    def stores(self, current: Var, incoming: int, stored: int | None) -> B: ...
+    def every(self, part: B, own: bool) -> B: ...
 
 
-def evaluate(term: Term, algebra: Algebra[V]) -> V:
+def evaluate(term: Term, algebra: Algebra[B, V]) -> B:
     """The meaning of a ground formula (no quantifier left, every field a :class:`Var`)."""
     match term:
         case Is(Var() as var, index):
@@ -208,10 +225,12 @@ def evaluate(term: Term, algebra: Algebra[V]) -> V:
             return algebra.any_([evaluate(part, algebra) for part in parts])
         case Stores(Var() as current, incoming, stored):
             return algebra.stores(current, incoming, stored)
+        case Every(part, own):
+            return algebra.every(evaluate(part, algebra), own)
     raise TypeError(f"not a ground formula: {term}")
 
 
-def assign(target: Var, term: Term, algebra: Algebra[V]) -> V:
+def assign(target: Var, term: Term, algebra: Algebra[B, V]) -> V:
     """The value that a ground term gives to a variable."""
     match term:
         case Label(label):
@@ -244,6 +263,8 @@ def rewrite(term: Term, change: Callable[[Term], Term | None]) -> Term:
             return _combine(All, (rewrite(part, change) for part in parts), neutral=TRUE, absorbing=FALSE)
         case Any(parts):
             return _combine(Any, (rewrite(part, change) for part in parts), neutral=FALSE, absorbing=TRUE)
+        case Every(part, own):
+            return Every(rewrite(part, change), own)
         case Where(when, then, other):
             when = rewrite(when, change)
             if when is TRUE or when is FALSE:
@@ -261,7 +282,7 @@ def _field(field: Field, change: Callable[[Term], Term | None]) -> Field:
     return new if isinstance(new, Field) else field
 
 
-def _combine(kind: type[All] | type[Any], parts: Iterable[Term], *, neutral: Term, absorbing: Term) -> Term:
+def _combine(kind: type[All | Any], parts: Iterable[Term], *, neutral: Term, absorbing: Term) -> Term:
     kept = [part for part in parts if part is not neutral]
     if any(part is absorbing for part in kept):
         return absorbing

@@ -22,7 +22,7 @@ from typing import Final, TypeVar, get_args
 import attrs
 
 from kvlatch.spec.designs import DESIGNS, Atomicity, Design, Network
-from kvlatch.spec.model import Action, Fixed, Instance, Machine, build, named
+from kvlatch.spec.model import Action, Instance, Machine, named
 from kvlatch.spec.properties import BY_NAME, Property
 from kvlatch.spec.status import KVPoll
 from kvlatch.spec.terms import All, Any, Field, Is, Not, Same, State, Stores, Term, Var, fields
@@ -223,7 +223,6 @@ class Meaning:
     """What the names in a trace mean: its design as a machine, and formulas about its states."""
 
     machine: Machine
-    fixed: Fixed
     prop: Property | None
 
     @classmethod
@@ -237,12 +236,11 @@ class Meaning:
         atomicity = _known(f"atomicity of {design.name}", trace.atomicity, claimed)
         network = _known("network", trace.network, {name: name for name in get_args(Network)})
         prop = None if trace.prop is None else _known("property", trace.prop, BY_NAME)
-        model = build(trace.instance)
-        return cls(Machine.of(model, design, atomicity, network), Fixed(design, atomicity, network), prop)
+        return cls(Machine.of(design, atomicity, network, trace.instance), prop)
 
     def holds(self, formula: Term, state: State, room: int = 0) -> bool:
         """A formula of the protocol or of a property, about one room."""
-        return self.machine.holds(self.fixed(self.machine.model.claim(formula, room)), state)
+        return self.machine.holds(self.machine.model.claim(formula, room), state)
 
     def broken(self, state: State) -> int | None:
         """The first room for which the state is bad, by the formula of the trace's property."""

@@ -50,9 +50,7 @@ def module_name(path: Path) -> str:
 def run(folder: Path, *command: str | Path) -> str:
     """The output of a command that must succeed, run outside the checkout."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    result = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
@@ -93,9 +91,7 @@ def test_wheel_holds_every_file(wheel: Path) -> None:
     assert held == expected
 
 
-@pytest.mark.parametrize(
-    "pattern", ["reference/sglang_wheels.txt", "proofs/traces/*.json", "proofs/*verdicts*"]
-)
+@pytest.mark.parametrize("pattern", ["reference/sglang_wheels.txt", "proofs/traces/*.json", "proofs/*verdicts*"])
 def test_wheel_holds_data(wheel: Path, pattern: str) -> None:
     with zipfile.ZipFile(wheel) as archive:
         assert matching(archive.namelist(), f"kvlatch/{pattern}")

@@ -17,6 +17,7 @@ LENGTHS = {
     "uncounted": 14,
     "unreported failure": 11,
     "no timeout": 1,
+    "kept for ever": 12,
     "never cleared": 5,
     "no tombstone": 7,
     "no drain": 15,
@@ -52,7 +53,7 @@ def test_mutant_is_refuted(mutant: Mutant) -> None:
 @EACH
 def test_mutant_breaks_what_it_says(mutant: Mutant) -> None:
     """It breaks its property and those in ``also``, and no other."""
-    assert {prop for _, prop in search(mutant).violations} == {mutant.prop, *mutant.also}
+    assert search(mutant).violations.keys() == {mutant.prop, *mutant.also}
 
 
 @EACH
@@ -60,8 +61,8 @@ def test_unmutated_design_breaks_nothing_there(mutant: Mutant) -> None:
     """On the same instance, ``latch`` with the protocol as it is keeps all twelve, and always comes to an end."""
     found = search(attrs.evolve(mutant, rules=RULES, design=LATCH))
     assert found.violations == {}
-    assert found.complete.all()
-    assert not found.cyclic.any()
+    assert found.complete
+    assert not found.cyclic
 
 
 @EACH

@@ -9,14 +9,13 @@ from typing import Any
 import attrs
 import pytest
 
-from kvlatch.proofs.columns import Configuration
 from kvlatch.proofs.replay import CannotReplay, on_sglang, on_spec
 from kvlatch.proofs.search import Search, explore
 from kvlatch.reference import sglang
 from kvlatch.reference.sglang import Observation, Step
 from kvlatch.spec.designs import DESIGNS, Atomicity, Network
 from kvlatch.spec.merges import KEEP, Merge, failed_else_max, first_terminal_wins
-from kvlatch.spec.model import Instance, build
+from kvlatch.spec.model import Instance, Machine
 from kvlatch.spec.properties import BY_NAME, PROPERTIES
 from kvlatch.spec.status import ABSENT, KVPoll
 from kvlatch.spec.traces import Trace, TraceError
@@ -24,7 +23,7 @@ from kvlatch.spec.traces import Trace, TraceError
 
 @functools.cache
 def search(design: str, atomicity: Atomicity, network: Network, instance: Instance) -> Search:
-    return explore(build(instance), [Configuration(DESIGNS[design], atomicity, network)], PROPERTIES)
+    return explore(Machine.of(DESIGNS[design], atomicity, network, instance), PROPERTIES)
 
 
 @functools.cache
@@ -35,7 +34,7 @@ def found(
     network: Network = "orderly",
     instance: Instance = Instance(),  # noqa: B008 - frozen
 ) -> Trace:
-    run = search(design, atomicity, network, instance).trace(0, prop)
+    run = search(design, atomicity, network, instance).trace(prop)
     return Trace.of(DESIGNS[design], atomicity, network, instance, BY_NAME[prop], run)
 
 
@@ -187,7 +186,7 @@ def test_what_cannot_be_played_is_refused(upstream: Table) -> None:
     with pytest.raises(CannotReplay, match="names no property"):
         on_sglang(attrs.evolve(LOCKED, prop=None), "9", "own")
     cas = attrs.evolve(DESIGNS["seed-control"], name="swapping", atomicities=("cas",))
-    run = explore(build(Instance()), [Configuration(cas, "cas", "orderly")], PROPERTIES).trace(0, "terminal-sticky")
+    run = explore(Machine.of(cas, "cas", "orderly", Instance()), PROPERTIES).trace("terminal-sticky")
     trace = Trace.of(cas, "cas", "orderly", Instance(), BY_NAME["terminal-sticky"], run)
     with pytest.raises(CannotReplay, match="compares and swaps"):
         on_sglang(trace, "9", "own", design=cas)

@@ -9,23 +9,22 @@ import attrs
 import pytest
 from rich.console import Console
 
-from kvlatch.proofs.columns import Configuration
 from kvlatch.proofs.search import Search, explore
 from kvlatch.proofs.show import Story, mermaid, table
 from kvlatch.spec.designs import DESIGNS, Atomicity
-from kvlatch.spec.model import Instance, build
+from kvlatch.spec.model import Instance, Machine
 from kvlatch.spec.properties import BY_NAME, PROPERTIES
 from kvlatch.spec.traces import Trace, TraceError
 
 
 @functools.cache
 def search(design: str, atomicity: Atomicity) -> Search:
-    return explore(build(Instance()), [Configuration(DESIGNS[design], atomicity, "orderly")], PROPERTIES)
+    return explore(Machine.of(DESIGNS[design], atomicity, "orderly", Instance()), PROPERTIES)
 
 
 @functools.cache
 def found(design: str, atomicity: Atomicity, prop: str) -> Trace:
-    run = search(design, atomicity).trace(0, prop)
+    run = search(design, atomicity).trace(prop)
     return Trace.of(DESIGNS[design], atomicity, "orderly", Instance(), BY_NAME[prop], run)
 
 
@@ -98,7 +97,7 @@ def test_chunks_are_summed_up() -> None:
     assert lost == ["enqueue(1), chunk_1 lost"]
 
 
-BROKEN = [prop for _, prop in search("fix-b", "split").violations]
+BROKEN = list(search("fix-b", "split").violations)
 
 
 @pytest.mark.parametrize("prop", BROKEN)

@@ -10,8 +10,8 @@ import pytest
 from kvlatch.spec import protocol
 from kvlatch.spec.designs import DESIGNS, Atomicity, Network
 from kvlatch.spec.merges import first_terminal_wins, table
-from kvlatch.spec.model import Action, Fixed, Instance, Machine, between_steps, build, merge_rows, named
-from kvlatch.spec.properties import BY_NAME
+from kvlatch.spec.model import Action, Instance, Machine, between_steps, build, merge_rows, named
+from kvlatch.spec.properties import BY_NAME, PROPERTIES
 from kvlatch.spec.protocol import RULES, Rule, chunk, pages, phase, stale, status, worker
 from kvlatch.spec.status import ABSENT, TOMBSTONE, KVPoll
 from kvlatch.spec.terms import TRUE, ForAll, Label, LastChunk, State, Term, Var, fields, free, where
@@ -26,7 +26,7 @@ LIFE = (
 def machine(design: str = "latch", level: Atomicity = "locked", network: Network = "orderly", **sizes: int) -> Machine:
     """A machine with one worker and one chunk, unless said otherwise."""
     instance = Instance(**{"workers": 1, "chunks": 1, **sizes})
-    return Machine.of(build(instance), DESIGNS[design], level, network)
+    return Machine.of(DESIGNS[design], level, network, instance)
 
 
 def run(on: Machine, names: Iterable[str], state: State | None = None, room: int | None = None) -> State:
@@ -45,7 +45,7 @@ def reads(action: Action) -> set[Var]:
 
 
 @pytest.mark.parametrize(
-    "sizes", [{"workers": 0}, {"workers": 9}, {"chunks": 0}, {"chunks": 5}, {"requests": 3}, {"rooms": 5}]
+    "sizes", [{"workers": -1}, {"workers": 9}, {"chunks": 0}, {"chunks": 5}, {"requests": 3}, {"rooms": 5}]
 )
 def test_instance_has_bounds(sizes: dict[str, int]) -> None:
     """Sizes that the model has no labels for are refused."""
@@ -75,7 +75,7 @@ def test_numbers_of_chunks_and_rooms_are_cut_to_size() -> None:
     """A variable that holds a chunk or a room has exactly the labels that the instance has."""
     labels = {var.name: var.labels for var in build(Instance(workers=1, chunks=2, rooms=3)).variables}
     assert labels["job_0"] == ("0", "1")
-    assert labels["job_room_0"] == ("0", "1", "2")
+    assert labels["job_room_0"] == ("elsewhere", "0", "1", "2")
 
 
 def test_a_row_applies_at_every_place() -> None:
@@ -90,6 +90,15 @@ def test_a_row_applies_at_every_place() -> None:
     assert model.action("take", {"worker": 1, "chunk": 0}) is takes[2]
     assert model.action("take", {"worker": 2, "chunk": 0}) is None
     assert str(model.action("create", {})) == "create"
+
+
+@pytest.mark.parametrize("level", ["locked", "split", "cas"])
+def test_every_action_has_a_label_of_its_own(level: Atomicity) -> None:
+    """A proof finds an action's obligations by its label: no two actions of a model may share one."""
+    model = build(Instance(workers=2, chunks=2, requests=2, rooms=2)).of(LATCH, level, "disorderly")
+    labels = [action.label for action in model.actions]
+    assert len(set(labels)) == len(labels)
+    assert "take worker=1 chunk=0 room=1" in labels
 
 
 def test_rows_about_a_second_request_need_one() -> None:
@@ -116,7 +125,7 @@ def test_a_row_must_say_whose_field_it_means(actor: protocol.Actor, when: Term) 
     """A row that asks about a worker or a chunk that it does not have is refused when it is bound."""
     pc = protocol.THREADS[actor].pc.labels[0]
     with pytest.raises(TypeError, match="the row must say per_chunk, or belong to a worker"):
-        build(Instance(), [Rule("lost", actor, pc, pc, when)])
+        build(Instance(), (Rule("lost", actor, pc, pc, when),))
 
 
 def test_quantifiers_are_conjunctions() -> None:
@@ -230,8 +239,7 @@ def test_a_sender_may_hold_success_back(place: str, shown: str) -> None:
     on = machine("sglang-0.5.23", "split")
     by_name = {var.name: var for var in on.model.variables}
     state = {**on.initial(), by_name["status"]: status.index("Success"), by_name["worker_0"]: worker.index(place)}
-    fix = Fixed(DESIGNS["sglang-0.5.23"], "split", "orderly")
-    polled = [s.name for s in KVPoll if on.holds(fix(on.model.claim(protocol.polls(s.name))), state)]
+    polled = [s.name for s in KVPoll if on.holds(on.model.claim(protocol.polls(s.name)), state)]
     assert polled == [shown]
 
 
@@ -254,6 +262,27 @@ def test_a_design_s_model_has_no_switches_left() -> None:
     names = {action.name for action in model.actions}
     assert {"write_t.read", "write_t.store", "write_t.swap"} & names == set()
     assert len(model.actions) < len(whole.actions)
+
+
+def test_a_design_s_claims_have_no_switches_left() -> None:
+    """What a design's model says of a room, a worker or a chunk asks no switch; the model of all designs still does."""
+    whole = build(Instance(workers=2, chunks=2))
+    asks = [*(prop.bad for prop in PROPERTIES), protocol.held, protocol.drained, protocol.last_to_arrive]
+    assert any("switch" in free(whole.claim(prop.bad)) for prop in PROPERTIES)
+    assert all("switch" in free(term) for formula in asks[-3:] for term in whole.instances(formula))
+    for level in LATCH.atomicities:
+        model = whole.of(LATCH, level, "disorderly")
+        bound = [model.claim(prop.bad) for prop in PROPERTIES]
+        bound += [term for formula in asks for term in model.instances(formula)]
+        assert not [term for term in bound if "switch" in free(term)]
+
+
+@pytest.mark.parametrize(("design", "drops"), [("latch", True), ("seed-control", False)])
+def test_a_claim_is_about_its_design(design: str, drops: bool) -> None:
+    """The same formula about the same state holds in one design and not in another: pages drained or not."""
+    on = machine(design)
+    state = run(on, LIFE[: LIFE.index("complete")])
+    assert on.holds(on.model.claim(protocol.drained), state) is not drops
 
 
 def test_merge_rows_treat_a_tombstone_as_no_entry() -> None:
@@ -296,17 +325,27 @@ def test_a_worker_stays_with_the_room_of_its_chunk() -> None:
     assert {action.arguments["room"] for action in on.enabled(state) if "worker" in action.arguments} == {1}
 
 
-@pytest.mark.xfail(reason="for all workers means those of every room, not those that work for this one", strict=True)
 def test_a_claim_about_a_room_asks_only_its_own_workers() -> None:
-    """The pages of room 0 are free to be released while a worker transfers for room 1."""
+    """The pages of room 0 are free to be released while a worker transfers for room 1, whose own are not."""
     on = machine(rooms=2)
     state = run(on, LIFE[: LIFE.index("complete")], run(on, LIFE, room=0), room=1)
-    bad = Fixed(LATCH, "locked", "orderly")(on.model.claim(BY_NAME["pages-held"].bad, 0))
-    assert not on.holds(bad, state)
+    assert named(on, state)["worker_0"] == "transferring"
+    for room, free_ in enumerate((True, False)):
+        assert on.holds(on.model.claim(protocol.drained, room), state) is free_
+        released = {**state, **{var: pages.index("released") for var in on.model.variables if var.field is pages}}
+        assert on.holds(on.model.claim(BY_NAME["pages-held"].bad, room), released) is not free_
+
+
+def test_with_one_room_every_worker_serves_it() -> None:
+    """Where there is one room, for every worker asks no worker which room it serves."""
+    [claim] = build(Instance(workers=2)).instances(ForAll("worker", worker == "idle"))
+    assert {field.name for field in fields(claim)} == {"worker_0", "worker_1"}
+    [claim] = build(Instance(workers=2, rooms=2)).instances(ForAll("worker", worker == "idle"))
+    assert {field.name for field in fields(claim)} == {"worker_0", "worker_1", "job_room_0", "job_room_1"}
 
 
 def test_rules_other_than_the_protocol_s_make_a_mutant() -> None:
     """A model of changed rows has the changed step."""
     forget = Rule("forget", "scheduler", "free", "free", TRUE, {pages: where(phase == "new", "none", "released")})
-    on = Machine.of(build(Instance(), [*RULES, forget]), LATCH, "locked", "orderly")
+    on = Machine.of(LATCH, "locked", "orderly", Instance(), (*RULES, forget))
     assert named(on, run(on, ["create", "forget"]))["pages"] == "released"

@@ -8,9 +8,9 @@ from string import Formatter
 import pytest
 
 from kvlatch.spec.designs import DESIGNS, SWITCHES
-from kvlatch.spec.model import Fixed, Instance, Machine, build, named
+from kvlatch.spec.model import Instance, Machine, named
 from kvlatch.spec.properties import BY_NAME, PROPERTIES, Property
-from kvlatch.spec.protocol import STATE
+from kvlatch.spec.protocol import STATE, pages, phase
 from kvlatch.spec.terms import fields, free
 
 EACH = pytest.mark.parametrize("prop", PROPERTIES, ids=list(BY_NAME))
@@ -40,15 +40,14 @@ def test_property_speaks_of_one_room(prop: Property) -> None:
 @EACH
 def test_initial_state_is_good(prop: Property) -> None:
     """Before anything has happened no property is broken."""
-    machine = Machine.of(build(Instance()), LATCH, "locked", "orderly")
-    bad = Fixed(LATCH, "locked", "orderly")(machine.model.claim(prop.bad))
-    assert not machine.holds(bad, machine.initial())
+    machine = Machine.of(LATCH, "locked", "orderly", Instance())
+    assert not machine.holds(machine.model.claim(prop.bad), machine.initial())
 
 
 @EACH
 def test_violation_reads_as_a_sentence(prop: Property) -> None:
     """What a trace says at its end names nothing but the room's fields and a summary of its chunks."""
-    machine = Machine.of(build(Instance()), LATCH, "locked", "orderly")
+    machine = Machine.of(LATCH, "locked", "orderly", Instance())
     state = named(machine, machine.initial()) | {"chunks": "1 done, 1 lost"}
     text = prop.broken.format(**state)
     names = [name for _, name, _, _ in Formatter().parse(prop.broken) if name]
@@ -68,6 +67,21 @@ def test_profile_belongs_to_the_one_property_that_takes_sides() -> None:
     assert {prop.name: prop.profile for prop in PROPERTIES if prop.profile != "both"} == {
         "success-not-overwritten": "first terminal wins"
     }
+
+
+@pytest.mark.parametrize(
+    ("place", "kept", "settled"),
+    [
+        ("new", "none", True), ("boot", "none", False), ("inflight", "held", False), ("releasing", "held", False),
+        ("done", "none", True), ("done", "released", True), ("done", "held", False),
+    ],
+)  # fmt: skip
+def test_a_request_settles_with_its_pages(place: str, kept: str, settled: bool) -> None:
+    """A request that is done has settled only if its pages are not still held; one that never came had none."""
+    machine = Machine.of(LATCH, "locked", "orderly", Instance())
+    by_name = {var.name: var for var in machine.model.variables}
+    state = {**machine.initial(), by_name["phase"]: phase.index(place), by_name["pages"]: pages.index(kept)}
+    assert machine.holds(machine.model.claim(BY_NAME["settlement"].bad), state) is not settled
 
 
 def test_only_settlement_is_liveness() -> None:

@@ -131,6 +131,7 @@ def test_typo_raises_where_the_row_is_written() -> None:
 
 
 def test_rows_are_values() -> None:
-    """A row is frozen: a mutant is a changed copy, and the protocol stays what it is."""
+    """A row is frozen, and equal to itself alone: a mutant is a changed copy, and the protocol stays what it is."""
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         RULES[0].at = "elsewhere"  # type: ignore[misc]  # the point
+    assert attrs.evolve(RULES[0]) != RULES[0]

@@ -40,9 +40,9 @@ part = Field("part", "chunk", COLOURS)
 hand = Field("hand", "worker", COLOURS)
 taken = Field("taken", "worker", ("0", "1"))
 
-left = Var("left", "room", COLOURS, field=sky)
-right = Var("right", "room", COLOURS, field=sky)
-flag = Var("flag", "room", ("off", "on"), field=Field("flag", "room", ("off", "on")))
+left = Var("left", "room", COLOURS, field=sky, place=0)
+right = Var("right", "room", COLOURS, field=sky, place=0)
+flag = Var("flag", "room", ("off", "on"), field=Field("flag", "room", ("off", "on")), place=0)
 
 MERGE = ((None, 2, 0), (1, 1, 1), (0, 0, 2))
 STATES = [{left: one, right: other, flag: third} for one, other, third in product(range(3), range(3), range(2))]

@@ -12,7 +12,7 @@ import itf_py
 import pytest
 
 from kvlatch.spec.designs import DESIGNS
-from kvlatch.spec.model import Action, Instance, Machine, build
+from kvlatch.spec.model import Action, Instance, Machine
 from kvlatch.spec.properties import BY_NAME
 from kvlatch.spec.terms import State
 from kvlatch.spec.traces import Run, Trace, TraceError, read, verify, write
@@ -39,7 +39,7 @@ PINNED = [*RESURRECTION, ("post", WORKER), ("complete", CHUNK_0), ("abort_pop", 
 
 def play(steps: list[tuple[str, dict[str, int]]], prop: str | None) -> Trace:
     """A trace of ``seed-control``, locked, made without any engine."""
-    machine = Machine.of(build(Instance()), SEED, "locked", "orderly")
+    machine = Machine.of(SEED, "locked", "orderly", Instance())
     run: list[tuple[Action | None, State]] = [(None, machine.initial())]
     for name, arguments in steps:
         action = machine.model.action(name, arguments)

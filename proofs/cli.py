@@ -1,0 +1,332 @@
+"""The command line. Everything heavy is imported inside the commands, so that ``--help`` answers at once.
+
+Exit codes: 0 what was asked holds; 1 it is violated, and a trace has been written; 2 usage, or bad input; 3 unknown, a
+time-out, or a fault of foreign code; 4 it cannot be checked here; 70 an internal error, never to be read as a verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from kvlatch.proofs.prove import Cell, Row
+    from kvlatch.spec.designs import Design
+
+OK: Final = 0
+VIOLATED: Final = 1
+USAGE: Final = 2
+UNKNOWN: Final = 3
+INTERNAL: Final = 70
+INTERRUPTED: Final = 130
+
+_PIPED_WIDTH: Final = 160
+"""Columns when the output is no terminal: enough for the whole matrix."""
+
+
+class Failure(Exception):
+    """What the user should read, in one line, and the exit code that goes with it."""
+
+    def __init__(self, line: str, code: int) -> None:
+        super().__init__(line)
+        self.code = code
+
+
+def main() -> NoReturn:
+    """Run the command line; an uncaught exception exits with 70."""
+    try:
+        code = cli.main(prog_name="kvlatch", standalone_mode=False)
+    except click.exceptions.Exit as done:
+        code = done.exit_code
+    except click.ClickException as error:
+        click.echo(f"kvlatch: {error.format_message()}", err=True)
+        code = error.exit_code
+    except Failure as failure:
+        click.echo(f"kvlatch: {failure}", err=True)
+        code = failure.code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("kvlatch: interrupted", err=True)
+        code = INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader has gone, as in `kvlatch prove | head`; Python would complain once more
+        code = OK
+    except Exception:  # noqa: BLE001  # whatever it is, it must not exit with 1 and read as "violated"
+        traceback.print_exc()
+        click.echo("kvlatch: internal error, please report it with the lines above", err=True)
+        code = INTERNAL
+    sys.exit(code if isinstance(code, int) else OK)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="kvlatch")
+def cli() -> None:
+    """Prove, refute and replay request-status managers of disaggregated LLM serving.
+
+    `kvlatch prove` decides every design; `kvlatch show TRACE` reads a counterexample; `kvlatch replay TRACE --on
+    sglang==VERSION` executes it on published code.
+    """
+
+
+@cli.command()
+@click.option("--design", "designs", multiple=True, metavar="NAME", help="A design that ships, or your module:NAME.")
+@click.option("--atomicity", "atomicities", multiple=True, type=click.Choice(["locked", "split", "cas"]))
+@click.option("--property", "properties", multiple=True, metavar="NAME", help="One of the twelve properties.")
+@click.option("--workers", multiple=True, type=click.IntRange(1, 4), help="Transfer workers; by default 1 and 2.")
+@click.option("--thorough", is_flag=True, help="Every cell by every engine that can decide it (minutes).")
+@click.option(
+    "--traces",
+    type=click.Path(path_type=Path, file_okay=False),
+    default="traces",
+    show_default=True,
+    help="Where counterexamples of a selection are written.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Also write a JUnit report.")
+@click.option("--pin", is_flag=True, help="Make these verdicts, and their traces, the expected ones.")  # fmt: skip
+def prove(
+    designs: tuple[str, ...],
+    atomicities: tuple[str, ...],
+    properties: tuple[str, ...],
+    workers: tuple[int, ...],
+    thorough: bool,
+    traces: Path,
+    as_json: bool,
+    junit: Path | None,
+    pin: bool,
+) -> int:
+    """Decide properties of designs, for any run of an instance.
+
+    Without a selection: every design and every property, and exit 0 if each verdict is the expected one, be it a proof
+    or a counterexample. With one: exit 0 if everything selected holds, 1 if something is violated (its trace is
+    written), 3 if something is unknown.
+    """
+    from kvlatch.proofs import matrix
+    from kvlatch.proofs.prove import Disagreement, UnknownName, select
+
+    selection = bool(designs or atomicities or properties or workers)
+    start = time.perf_counter()
+    try:
+        names = _properties(properties)
+        rows = select(designs, atomicities, workers)
+        cells = _decide(rows, names, thorough=thorough, as_json=as_json)
+        seconds = time.perf_counter() - start
+        if pin:
+            matrix.pin(cells)
+    except UnknownName as error:
+        raise Failure(str(error), USAGE) from error
+    except Disagreement as error:
+        raise Failure(f"the engines disagree, so nothing here can be believed: {error}", INTERNAL) from error
+    if not as_json:
+        _print_matrix(cells)
+    if pin:
+        _pin_traces(cells)
+    failures = _failures(cells, against_pins=not selection)
+    if junit:
+        matrix.junit(cells, failures, junit)
+    _report(cells, failures, seconds, traces=traces if selection else None, quiet=as_json)
+    verdicts = {type(cell.verdict).__name__ for cell in cells}
+    if not failures:
+        return OK
+    return VIOLATED if not selection or "Refuted" in verdicts else UNKNOWN
+
+
+def _properties(wanted: Sequence[str]) -> list[str]:
+    from kvlatch.proofs.prove import UnknownName
+    from kvlatch.spec.properties import BY_NAME
+
+    for name in wanted:
+        if name not in BY_NAME:
+            raise UnknownName(f"no property is called {name!r}: they are {', '.join(BY_NAME)}")
+    return [name for name in BY_NAME if name in wanted or not wanted]
+
+
+def _decide(rows: Sequence[Row], names: Sequence[str], *, thorough: bool, as_json: bool) -> list[Cell]:
+    """All cells, in the order of the rows; JSON lines as they come, progress on a terminal."""
+    from rich.progress import Progress
+
+    from kvlatch.proofs import matrix
+    from kvlatch.proofs.prove import prove
+
+    decided: dict[Row, list[Cell]] = {}
+    with Progress(console=_console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("deciding", total=len(rows))
+        for cells in prove(rows, names, thorough=thorough):
+            row = cells[0].row
+            decided[row] = cells
+            progress.update(task, advance=1, description=f"{row.design} {row.atomicity}, {row.workers} workers")
+            if as_json:
+                for cell in cells:
+                    click.echo(json.dumps(matrix.as_json(cell)))
+    return [cell for row in rows for cell in decided[row]]
+
+
+def _failures(cells: Sequence[Cell], *, against_pins: bool) -> dict[tuple[Row, str], str]:
+    """Why each cell fails that does: it is not as expected; or, in a selection, it does not hold."""
+    from kvlatch.proofs import matrix
+
+    if against_pins:
+        return matrix.differences(cells)
+    return {(cell.row, cell.prop): said for cell in cells if (said := matrix.text(cell.verdict)) != "holds"}
+
+
+def _print_matrix(cells: Sequence[Cell]) -> None:
+    from kvlatch.proofs import matrix
+
+    console = _console()
+    for table in matrix.tables(cells, console.width):
+        console.print(table)
+        console.print()
+    console.print(matrix.legend(cells), highlight=False)
+
+
+def _report(
+    cells: Sequence[Cell],
+    failures: dict[tuple[Row, str], str],
+    seconds: float,
+    *,
+    traces: Path | None,
+    quiet: bool,
+) -> None:
+    """What the numbers mean for the one who asked: counts, and each failure with the way to see it."""
+    from kvlatch.proofs import matrix, show
+    from kvlatch.proofs.prove import design_of, trace_name, trace_of
+    from kvlatch.proofs.verdicts import Unknown
+    from kvlatch.spec.traces import write
+
+    console = _console(stderr=quiet)
+    if traces is None:
+        for (row, prop), why in failures.items():
+            console.print(f"not as expected: {row} {prop}: {why}", highlight=False)
+    else:
+        for number, cell in enumerate(matrix.counterexamples(cells)):
+            trace, path = trace_of(cell), traces / trace_name(cell)
+            traces.mkdir(parents=True, exist_ok=True)
+            write(trace, path)
+            if number == 0 and not quiet:
+                console.print(show.table(trace, design_of(cell.row.design)))
+            console.print(f"{path}: {trace.description}", highlight=False, soft_wrap=True)
+    for cell in cells:
+        if isinstance(cell.verdict, Unknown):
+            console.print(f"unknown: {cell.row} {cell.prop}: {cell.verdict.reason}", highlight=False)
+    if os.environ.get("GITHUB_ACTIONS"):
+        for (row, prop), why in failures.items():
+            click.echo(f"::error title=kvlatch::{row} {prop}: {why}", err=True)
+    if not quiet:
+        console.print(matrix.summary(cells, failures, seconds, selection=traces is not None), highlight=False)
+
+
+def _pin_traces(cells: Sequence[Cell]) -> None:
+    """Put the counterexamples in the place of those that are there."""
+    from kvlatch.proofs import matrix
+    from kvlatch.proofs.prove import trace_name, trace_of
+    from kvlatch.spec.traces import SUFFIX, write
+
+    directory = matrix.PINS.with_name("traces")
+    directory.mkdir(exist_ok=True)
+    kept = {trace_name(cell) for cell in matrix.counterexamples(cells)}
+    for cell in matrix.counterexamples(cells):
+        write(trace_of(cell), directory / trace_name(cell))
+    for old in directory.glob(f"*{SUFFIX}"):
+        if old.name not in kept:
+            old.unlink()
+
+
+@cli.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def atlas(as_json: bool) -> int:
+    """Count the merges: which tables obey which laws, and why no renumbering of the statuses is a fix."""
+    from kvlatch.proofs import atlas as atlases
+
+    counted = atlases.atlas()
+    if as_json:
+        click.echo(json.dumps(atlases.as_json(counted)))
+    else:
+        _console().print(*atlases.report(counted), sep="\n")
+    return OK
+
+
+@cli.command()
+@click.argument("trace", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--mermaid", is_flag=True, help="Print a Mermaid sequence diagram instead.")
+@click.option("--design", metavar="MODULE:NAME", help="The trace's design, if it is not one that ships.")
+def show(trace: Path, mermaid: bool, design: str | None) -> int:
+    """Show a trace as a table with one column per thread, and say what went wrong."""
+    from kvlatch.proofs import show as shows
+    from kvlatch.spec.traces import TraceError, read
+
+    try:
+        run = read(trace)
+        if mermaid:
+            click.echo(shows.mermaid(run, _design(design)))
+        else:
+            _console().print(shows.table(run, _design(design)))
+    except TraceError as error:
+        raise Failure(str(error), USAGE) from error
+    return OK
+
+
+@cli.command()
+@click.argument("trace", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--on", "target", metavar="sglang==VERSION", help="Published code to run it on; by default, the spec.")
+@click.option("--backend", default="nixl", show_default=True, help="Which manager of that code.")
+@click.option("--repeat", type=click.IntRange(1, 100_000), default=1, show_default=True, help="How many times.")
+@click.option("--timeout", type=click.FloatRange(1), default=60.0, show_default=True, help="Seconds for all of it.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--design", metavar="MODULE:NAME", help="The trace's design, if it is not one that ships.")
+def replay(
+    trace: Path, target: str | None, backend: str, repeat: int, timeout: float, as_json: bool, design: str | None
+) -> int:
+    """Execute a trace again: on the spec, or step by step on the unmodified code of a published sglang wheel.
+
+    Exit 0 if the property holds on what was observed, 1 if it is violated.
+    """
+    from kvlatch.proofs import replay as replays
+    from kvlatch.reference.sglang import SglangError
+    from kvlatch.spec.traces import TraceError, read
+
+    try:
+        run = read(trace)
+        if target is None:
+            result: replays.SpecReplay | replays.Replay = replays.on_spec(run, _design(design))
+        else:
+            project, equal, version = target.partition("==")
+            if project != "sglang" or not equal:
+                raise Failure(f"--on takes sglang==VERSION, not {target!r}", USAGE)
+            result = replays.on_sglang(run, version, backend, repeat, timeout, _design(design))
+    except (TraceError, replays.CannotReplay) as error:
+        raise Failure(str(error), USAGE) from error
+    except SglangError as error:
+        raise Failure(str(error), error.exit_code) from error
+    if as_json:
+        click.echo(json.dumps(result.as_json()))
+    else:
+        click.echo(result.sentence)
+        for remark in getattr(result, "remarks", []):
+            click.echo(f"   {remark}")
+    return VIOLATED if result.violated else OK
+
+
+def _design(name: str | None) -> Design | None:
+    from kvlatch.proofs.prove import UnknownName, design_of
+
+    try:
+        return None if name is None else design_of(name)
+    except UnknownName as error:
+        raise Failure(str(error), USAGE) from error
+
+
+def _console(*, stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(file=stream, width=None if stream.isatty() else _PIPED_WIDTH)

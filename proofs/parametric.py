@@ -1,0 +1,229 @@
+"""Induction for any number of rooms and of transfer workers.
+
+Workers are elements of an uninterpreted sort: ``worker(w)``, ``job(w)`` and so on are functions of it into
+bit-vectors. One room is looked at. One worker acts, an arbitrary one, and a step changes its values alone:
+``worker'(w)`` is the new value where w is the one that acts, and ``worker(w)`` elsewhere. A lemma about workers is said
+of all that serve the room.
+
+*Any number of rooms.* A step of another room changes no variable of this one, and of workers only one that serves that
+other room: that is how the steps are written, and :func:`footprint` checks it on every one of them. So all that other
+rooms can do to this one is to take a worker that is idle (``leave``) and to change one that is not here
+(``elsewhere``). Both are obligations like any other. A proof about one room is therefore a proof about each of them.
+
+*Decidable.* Every formula is of the form "there are workers such that for all workers", without a function that
+returns a worker (:func:`effectively_propositional` checks it). Such a formula has a model only if it has one with as
+many workers as are named in it, so the solvers cannot run away: ``unknown`` would be a mistake here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import attrs
+import z3
+
+from kvlatch.proofs.induction import Claim, Obligation, Step, Theory, conjunction
+from kvlatch.proofs.terms import Symbolic, width
+from kvlatch.spec.model import EVERY, HERE, Action, Machine, Model, job_room
+from kvlatch.spec.properties import Property
+from kvlatch.spec.protocol import worker
+from kvlatch.spec.terms import All, Every, Field, Not, Term, Var, evaluate, fields
+from kvlatch.spec.terms import Any as Either
+
+Worker = z3.DeclareSort("Worker")
+ACTOR = z3.Const("actor", Worker)
+"""The worker that acts."""
+SOME = z3.Const("some", Worker)
+"""The worker that a lemma speaks of."""
+EACH = z3.Const("each", Worker)
+"""The worker that a quantifier within a lemma or a guard speaks of."""
+
+
+@attrs.frozen
+class Valuation(Symbolic):
+    """Terms over a state with any number of workers; ``own`` is the worker that fields without a quantifier mean."""
+
+    own: z3.ExprRef = attrs.field(kw_only=True)
+
+    def every(self, part: z3.BoolRef, own: bool) -> z3.BoolRef:
+        return z3.ForAll([EACH], part if own else z3.Or(self.own == EACH, part))
+
+
+@attrs.frozen(eq=False, slots=False)  # cached_property needs a __dict__
+class AnyWorkers(Theory):
+    """A machine with any number of workers, as terms over one arbitrary state; ``state`` is as the actor sees it."""
+
+    logic = "UFBV"
+
+    @classmethod
+    def of(cls, machine: Machine) -> AnyWorkers:
+        """The terms of a machine whose instance has ``ANY`` workers; ValueError if they are not decidable."""
+        model = machine.model
+        for action in model.actions:
+            footprint(action, model)
+        return cls(machine, _valuation(machine, ACTOR))
+
+    @cached_property
+    def any_worker(self) -> Valuation:
+        """The state as any worker sees it, of which a lemma speaks."""
+        return _valuation(self.machine, SOME)
+
+    @cached_property
+    def own(self) -> dict[Field, Var]:
+        """Each field of a worker, as the variable of the one that a formula names."""
+        return {var.field: var for var in self.machine.model.variables if var.owner == "worker" and var.place != EVERY}
+
+    @property
+    def declarations(self) -> list[str]:
+        """The sort of workers, and the constants and functions of the theory, in SMT-LIB."""
+        lines = [f"(declare-sort {Worker} 0)"]
+        lines.append(f"(declare-const {ACTOR} {Worker})")
+        for var, value in self.state.values.items():
+            if var.owner != "worker":
+                lines.append(f"(declare-const {value.sexpr()} (_ BitVec {width(var)}))")
+            elif var.place != EVERY:
+                lines.append(f"(declare-fun {var.field.name} ({Worker}) (_ BitVec {width(var)}))")
+                lines.append(f"(declare-const {_stranger(var).sexpr()} (_ BitVec {width(var)}))")
+        return lines
+
+    @property
+    def domain(self) -> list[z3.BoolRef]:
+        """Each variable has one of its labels, of every worker, and whatever another room writes is a label too."""
+        state = self.any_worker
+        rooms = {var: value for var, value in state.values.items() if var.owner != "worker"}
+        workers = {var: state.values[var] for var in self.own.values()}
+        strangers = {var: _stranger(var) for var in workers}
+        each = Symbolic(workers, state.merge).domain()
+        return [
+            *Symbolic(rooms, state.merge).domain(),
+            *Symbolic(strangers, state.merge).domain(),
+            z3.ForAll([SOME], conjunction(each)),
+        ]
+
+    @property
+    def local(self) -> list[z3.BoolRef]:
+        """Each variable of the room and of the actor has one of its labels."""
+        values = {var: value for var, value in self.state.values.items() if var.place != EVERY}
+        return Symbolic(values, self.state.merge).domain()
+
+    @property
+    def initial(self) -> list[z3.BoolRef]:
+        """Every variable of the room has its first label, and no worker serves it."""
+        state = self.any_worker
+        rooms = [value == 0 for var, value in state.values.items() if var.owner != "worker"]
+        return [*rooms, z3.ForAll([SOME], state.values[self.own[job_room]] == 0)]
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """Every action of the room, and what other rooms can do to it: ``leave`` and ``elsewhere``."""
+        own = self.own
+        here = self.state.values[own[job_room]] == own[job_room].index(HERE)
+        idle = self.state.values[own[worker]] == own[worker].index("idle")
+        away = {own[job_room]: z3.BitVecVal(0, width(own[job_room]))}
+        strange = {var: _stranger(var) for var in own.values() if var.field is not job_room}
+        return [
+            *super().steps,
+            Step("leave", z3.And(here, idle), away),
+            Step("elsewhere", z3.Not(here), strange),
+        ]
+
+    def says(self, terms: Sequence[Term]) -> z3.BoolRef:
+        """All of the terms, of every worker where they speak of one."""
+        for term in terms:
+            effectively_propositional(term)
+        return self._close(terms, self.any_worker)
+
+    def _close(self, terms: Sequence[Term], state: Valuation) -> z3.BoolRef:
+        about = conjunction([evaluate(term, state) for term in terms])
+        return z3.ForAll([SOME], about) if any(_names_a_worker(term) for term in terms) else about
+
+    def after(self, step: Step, claim: Claim) -> z3.BoolRef:
+        """A lemma, said of the state after a step: of the actor, what it sets; of every other worker, as before."""
+        before = self.any_worker
+        values = dict(before.values)
+        for var, value in before.values.items():
+            if var.owner != "worker":
+                values[var] = step.sets.get(var, value)
+            elif (new := step.sets.get(self._of(var))) is not None:
+                values[var] = z3.If((EACH if var.place == EVERY else SOME) == ACTOR, new, value)
+        return self._close(claim.terms, attrs.evolve(before, values=values))
+
+    def touched(self, step: Step, claim: Claim) -> bool:
+        """The step sets something that the lemma reads, of this worker or of every one."""
+        return any(self._of(var) in step.sets for var in claim.reads)
+
+    def _of(self, var: Var) -> Var:
+        return self.own[var.field] if var.owner == "worker" else var
+
+    def stuck(self, prop: Property) -> list[Obligation]:
+        """The state is bad and nothing fair is enabled: impossible.
+
+        A worker that is busy in this room can move (``busy``); so can one that is busy in another, for the same reason.
+        What is left is that all of them are idle.
+        """
+        own = self.own
+        idle = self.state.values[own[worker]] == own[worker].index("idle")
+        here = self.state.values[own[job_room]] == own[job_room].index(HERE)
+        fair = [step for step in self.steps if step.action and step.action.fair]
+        by_workers = [step.enabled for step in fair if step.action and step.action.rule.actor == "worker"]
+        disabled = [z3.Not(step.enabled) for step in fair if step.action and step.action.rule.actor != "worker"]
+        nobody = conjunction([idle, *map(z3.Not, by_workers)])
+        everybody = z3.ForAll([SOME], z3.substitute(nobody, (ACTOR, SOME)))
+        bad = self.says([self.machine.model.claim(prop.bad)])
+        return [
+            Obligation(f"property {prop.name}, busy", (here, z3.Not(idle), *map(z3.Not, by_workers))),
+            Obligation(f"property {prop.name}", (bad, *disabled, everybody)),
+        ]
+
+
+def _valuation(machine: Machine, own: z3.ExprRef) -> Valuation:
+    """The state as one worker sees it."""
+    values = {}
+    for var in machine.model.variables:
+        bits = z3.BitVecSort(width(var))
+        if var.owner == "worker":
+            values[var] = z3.Function(var.field.name, Worker, bits)(EACH if var.place == EVERY else own)
+        else:
+            values[var] = z3.Const(var.name, bits)
+    return Valuation(values, machine.merge, own=own)
+
+
+def _stranger(var: Var) -> z3.BitVecRef:
+    """Whatever another room may have written into a variable of a worker."""
+    return z3.BitVec(f"{var.field.name} elsewhere", width(var))
+
+
+def _names_a_worker(term: Term) -> bool:
+    return any(isinstance(var, Var) and var.owner == "worker" and var.place != EVERY for var in fields(term))
+
+
+def footprint(action: Action, model: Model) -> None:
+    """An action reads and sets one room and one worker; of others it reads only those that serve its room.
+
+    ValueError if not. This is what makes rooms independent of each other.
+    """
+    for var, _ in action.updates:
+        if var.owner == "worker" and var.place == EVERY:
+            raise ValueError(f"{action.label} sets {var.name}: of every worker")
+    if action.rule.actor != "worker" and any(var.owner == "worker" for var, _ in action.updates):
+        raise ValueError(f"{action.label} is no worker's, and sets a worker's variable")
+    if model.instance.rooms != 1:
+        raise ValueError(f"{action.label} is bound to an instance with several rooms")
+
+
+def effectively_propositional(term: Term, *, positive: bool = True) -> None:
+    """A claim about a worker must not say that there is another one: ValueError if it does.
+
+    "For all workers there is a worker" is where decidability ends: each would bring the next.
+    """
+    if not _names_a_worker(term):
+        return
+    match term:
+        case Not(part):
+            effectively_propositional(part, positive=not positive)
+        case All(parts) | Either(parts):
+            for part in parts:
+                effectively_propositional(part, positive=positive)
+        case Every(_, _) if not positive:
+            raise ValueError("for each worker there is another worker: this is not effectively propositional")

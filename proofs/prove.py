@@ -1,0 +1,300 @@
+"""How a row of the matrix is decided: which engine is asked what, in which order.
+
+A row is a design in one atomicity with so many workers. Its properties are decided together:
+
+1. the search explores the orderly world to the end; what it finds broken is refuted;
+2. induction tries a few lemmas on what is left, enough for what most designs keep; where the search has found nothing,
+   it tries the whole pool at once;
+3. the search tries the rougher worlds, as long as they could still break something;
+4. induction tries the whole pool of lemmas on what is still left; after that it is unknown.
+
+``thorough`` searches worlds 1 to 3 to the end whatever has been proved, and asks Z3 for the length of every
+counterexample. An engine that contradicts another raises :class:`Disagreement`: that is no verdict.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from kvlatch.proofs.bmc import Unrolling
+from kvlatch.proofs.induction import Invariant, Theory, keep
+from kvlatch.proofs.lemmas import BY_NAME as LEMMA
+from kvlatch.proofs.lemmas import FEW, LEMMAS
+from kvlatch.proofs.parametric import AnyWorkers
+from kvlatch.proofs.search import Search, explore
+from kvlatch.proofs.verdicts import Case, Proved, Refuted, Unknown, Verdict, earn
+from kvlatch.proofs.worlds import EVERYTHING, WORKERS, WORLDS, World
+from kvlatch.spec.designs import DESIGNS, Atomicity, Design
+from kvlatch.spec.model import ANY, Action, Machine
+from kvlatch.spec.properties import BY_NAME, Property
+from kvlatch.spec.terms import State
+from kvlatch.spec.traces import SUFFIX, Trace
+
+HEADLINES: Final = (
+    ("seed-control", "locked"), ("fix-b", "locked"), ("fix-a", "split"), ("fix-b", "split"), ("fix-ab", "split"),
+)  # fmt: skip
+"""The rows whose shortest way to break terminal-sticky Z3 confirms in every run: max, and each fix without a lock."""
+
+CORES: Final = 2
+
+
+class Disagreement(Exception):
+    """Two engines answered one question differently: one of them, or the spec, is wrong."""
+
+
+class UnknownName(ValueError):
+    """Nothing is called that, or nothing was selected."""
+
+
+@attrs.frozen
+class Row:
+    """One design, by its name or as ``module:NAME``, in one atomicity with so many workers."""
+
+    design: str
+    atomicity: Atomicity
+    workers: int
+
+    def __str__(self) -> str:
+        return f"{self.design} {self.atomicity}, {self.workers} worker{'s' * (self.workers > 1)},"
+
+    def machine(self, world: World) -> Machine:
+        """The design as a machine in a world."""
+        return Machine.of(design_of(self.design), self.atomicity, world.network, world.instance(self.workers))
+
+
+@attrs.frozen
+class Cell:
+    """One verdict, and the milliseconds that the engine worked that gave it."""
+
+    row: Row
+    prop: str
+    verdict: Verdict
+    ms: float
+
+
+def design_of(name: str) -> Design:
+    """A design that ships, by name; or the reader's own, as ``module:NAME``, importable from here."""
+    if name in DESIGNS:
+        return DESIGNS[name]
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise UnknownName(f"no design is called {name!r}: known are {', '.join(DESIGNS)}; your own is module:NAME")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        design = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UnknownName(f"{name}: {error}") from error
+    if not isinstance(design, Design):
+        raise UnknownName(f"{name} is a {type(design).__name__}, not a kvlatch.spec.designs.Design")
+    return design
+
+
+def select(designs: Sequence[str], atomicities: Sequence[str], workers: Sequence[int]) -> list[Row]:
+    """The rows of a selection, in the order of the designs; an empty part selects everything."""
+    rows = [
+        Row(name, atomicity, count)
+        for name in designs or DESIGNS
+        for atomicity in design_of(name).atomicities
+        if not atomicities or atomicity in atomicities
+        for count in workers or WORKERS
+    ]
+    if not rows:
+        raise UnknownName(f"no row is left: {', '.join(designs) or 'no design'} claims no {', '.join(atomicities)}")
+    return rows
+
+
+def prove(rows: Sequence[Row], properties: Sequence[str], *, thorough: bool = False) -> Iterator[list[Cell]]:
+    """The cells of every row, row by row as they are decided, on two cores."""
+    jobs: dict[tuple[str, Atomicity], list[int]] = {}
+    for row in rows:
+        jobs.setdefault((row.design, row.atomicity), []).append(row.workers)
+    hardest_first = sorted(jobs, key=lambda job: design_of(job[0]).clear, reverse=True)
+    with ProcessPoolExecutor(max_workers=CORES) as pool:
+        futures = [
+            pool.submit(decide, *job, sorted(jobs[job], reverse=True), properties, thorough=thorough)
+            for job in hardest_first
+        ]
+        try:
+            for future in as_completed(futures):
+                yield from future.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def decide(
+    design: str, atomicity: Atomicity, workers: Sequence[int], properties: Sequence[str], *, thorough: bool = False
+) -> list[list[Cell]]:
+    """Every property of a design, with most workers first.
+
+    A proof for two workers is one for a single worker too: its runs are those in which the other takes no chunk.
+    """
+    decided: list[list[Cell]] = []
+    for count in workers:
+        row = Row(design, atomicity, count)
+        proofs = (
+            {cell.prop: cell.verdict for cell in decided[-1] if isinstance(cell.verdict, Proved)} if decided else {}
+        )
+        decided.append(_decide_row(row, properties, proofs, thorough=thorough))
+    return decided
+
+
+def _decide_row(row: Row, properties: Sequence[str], proofs: Mapping[str, Proved], *, thorough: bool) -> list[Cell]:
+    deciding = _Row(row, {name: BY_NAME[name] for name in properties})
+    deciding.search(WORLDS[0], to_the_end=True)
+    deciding.inherit(proofs)
+    if deciding.decided:
+        deciding.induce_with_few()
+    else:
+        deciding.induce_with_all()
+    for world in WORLDS[1:3]:
+        deciding.search(world, to_the_end=thorough)
+    deciding.search(WORLDS[3], to_the_end=False)
+    deciding.induce_with_all()
+    deciding.confirm(thorough=thorough)
+    for name in deciding.open:
+        deciding.decided[name] = Cell(row, name, Unknown("no proof, and no counterexample in any world"), 0)
+    return [deciding.decided[name] for name in properties]
+
+
+@attrs.define(slots=False)  # cached_property needs a __dict__
+class _Row:
+    """The state of deciding one row."""
+
+    row: Row
+    open: dict[str, Property]
+    decided: dict[str, Cell] = attrs.field(factory=dict)
+    taken: set[str] = attrs.field(factory=set)
+
+    @cached_property
+    def theory(self) -> Theory:
+        """The row's design in the world of proofs, with any number of rooms and workers, as terms."""
+        return AnyWorkers.of(attrs.evolve(self.row, workers=ANY).machine(EVERYTHING))
+
+    def search(self, world: World, *, to_the_end: bool) -> None:
+        """Refute what this world breaks, and contradict no proof."""
+        breakable = [name for name in self.open if name != "room-reusable" or world.requests > 1]
+        if not breakable and not to_the_end:
+            return
+        start = time.perf_counter()
+        machine = self.row.machine(world)
+        asked = [*self.open.values(), *(BY_NAME[name] for name in self._proved())]
+        seen = explore(machine, asked, until=None if to_the_end else breakable)
+        ms = 1000 * (time.perf_counter() - start)
+        self.taken |= {action.label_of_any for action in seen.taken}
+        self._contradicted(world, seen)
+        for name in [name for name in self.open if name in seen.violations]:
+            run = tuple((action.name, dict(action.arguments)) for action, _ in seen.trace(name) if action)
+            *_, (_, last) = _execute(machine, run)
+            if not machine.broken(BY_NAME[name], last):
+                raise Disagreement(f"{self.row} {name}: the search's run does not end in a bad state")
+            self._decide(name, Refuted(world, run), ms)
+
+    def _contradicted(self, world: World, seen: Search) -> None:
+        for name in self._proved():
+            if name in seen.violations:
+                raise Disagreement(
+                    f"{self.row}: {name} is proved, and broken in {seen.length(name)} steps: {world.name}"
+                )
+            if BY_NAME[name].kind == "liveness" and seen.cyclic:
+                raise Disagreement(f"{self.row}: {name} is proved, and the state graph has a cycle: {world.name}")
+
+    def inherit(self, proofs: Mapping[str, Proved]) -> None:
+        """Take over what has been proved for more workers; a counterexample with fewer contradicts it."""
+        for name, verdict in proofs.items():
+            if name not in self.open:
+                raise Disagreement(f"{self.row} {name} is proved for more workers, and broken with these")
+            self._decide(name, verdict, 0)
+
+    def induce_with_few(self) -> None:
+        """Prove what rests on a few lemmas, all such claims together or else one by one."""
+        names = [name for name in self.open if name in FEW]
+        for group in [names, *([name] for name in names)]:
+            still = [name for name in group if name in self.open]
+            lemmas = {lemma: None for name in still for lemma in FEW[name]}
+            if still:
+                claims = (self.theory.claim(LEMMA[lemma]) for lemma in lemmas)
+                self._earn(Invariant(self.theory, tuple(claims)), still)
+
+    def induce_with_all(self) -> None:
+        """Prove what the whole pool of lemmas proves; or, for so many workers, the part that this design keeps."""
+        if self.open:
+            self._earn(Invariant(self.theory, tuple(map(self.theory.claim, LEMMAS))), list(self.open))
+        if self.open:
+            self._earn(keep(Theory.of(self.row.machine(EVERYTHING)), LEMMAS), list(self.open))
+
+    def _earn(self, invariant: Invariant, names: Sequence[str]) -> None:
+        start = time.perf_counter()
+        workers = invariant.theory.machine.model.instance.workers
+        many = "any number of rooms and workers" if workers == ANY else f"one room, up to {workers} workers"
+        scope = f"{many}; {EVERYTHING.chunks} chunks, {EVERYTHING.requests} requests on a room id, disorderly network"
+        case = Case.of(invariant, [self.open[name] for name in names], scope)
+        verdicts = {name: earn(case, self.open[name], self.taken) for name in names}
+        ms = 1000 * (time.perf_counter() - start) / len(names)
+        for name, verdict in verdicts.items():
+            if isinstance(verdict, Proved):
+                self._decide(name, verdict, ms)
+
+    def confirm(self, *, thorough: bool) -> None:
+        """Ask Z3 for the lengths: of every counterexample, or of the headline's."""
+        refuted = {name: cell.verdict for name, cell in self.decided.items() if isinstance(cell.verdict, Refuted)}
+        if not thorough:
+            headline = (self.row.design, self.row.atomicity) in HEADLINES and self.row.workers == 1
+            refuted = {name: verdict for name, verdict in refuted.items() if headline and name == "terminal-sticky"}
+        for world in WORLDS:
+            lengths = {name: verdict.length for name, verdict in refuted.items() if verdict.world == world}
+            if lengths:
+                runs = Unrolling.of(self.row.machine(world)).shortest(
+                    [BY_NAME[name] for name in lengths], max(lengths.values())
+                )
+                for name, length in lengths.items():
+                    z3_says = len(runs[name]) if name in runs else "more"
+                    if z3_says != length:
+                        raise Disagreement(f"{self.row}: {name} takes {length} steps by search, {z3_says} by Z3")
+
+    def _proved(self) -> list[str]:
+        return [name for name, cell in self.decided.items() if isinstance(cell.verdict, Proved)]
+
+    def _decide(self, name: str, verdict: Verdict, ms: float) -> None:
+        del self.open[name]
+        self.decided[name] = Cell(self.row, name, verdict, ms)
+
+
+def _execute(machine: Machine, run: Sequence[tuple[str, Mapping[str, int]]]) -> Iterator[tuple[Action | None, State]]:
+    """Take a run's steps on the concrete semantics."""
+    state = machine.initial()
+    yield None, state
+    for name, arguments in run:
+        action = machine.model.action(name, arguments)
+        if action is None:
+            raise Disagreement(f"the search takes {name}, which the spec does not have")
+        state = machine.step(state, action)
+        yield action, state
+
+
+def trace_of(cell: Cell) -> Trace:
+    """The counterexample of a refuted cell, as a trace that can be written; ValueError for any other cell."""
+    if not isinstance(cell.verdict, Refuted):
+        raise ValueError(f"{cell.row} {cell.prop} is not refuted: there is no counterexample")
+    row, world = cell.row, cell.verdict.world
+    machine = row.machine(world)
+    run = list(_execute(machine, cell.verdict.run))
+    design, prop = design_of(row.design), BY_NAME[cell.prop]
+    return Trace.of(design, row.atomicity, world.network, world.instance(row.workers), prop, run)
+
+
+def trace_name(cell: Cell) -> str:
+    """The file name of a counterexample: what goes without saying (locked, one worker) is not said."""
+    row = cell.row
+    atomicity = [row.atomicity] if row.atomicity != "locked" else []
+    workers = [f"{row.workers}-workers"] if row.workers > 1 else []
+    return ".".join([design_of(row.design).name, *atomicity, *workers, cell.prop]) + SUFFIX

@@ -1,0 +1,106 @@
+"""Verdicts: Proved, Refuted with a shortest run, or Unknown. Only :func:`earn` makes a Proved.
+
+It demands, for one property of one design,
+
+* one discharged obligation for every action of the model, by name, so that a new row cannot be forgotten;
+* the obligation that the lemmas exclude a bad state, discharged; for settlement, that they exclude being stuck with any
+  number of workers, and that each action makes the rank smaller;
+* each discharge by two solvers of different families (``solvers.py``);
+* that nothing is vacuous: every action that the explicit search has seen happen can start in a state that satisfies
+  the lemmas;
+* a named mutant of the protocol that breaks the property (``mutants.py``), so that the claim can fail at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+
+import attrs
+
+from kvlatch.proofs.induction import Invariant, new_solver
+from kvlatch.proofs.mutants import MUTANTS
+from kvlatch.proofs.solvers import Answers, discharge
+from kvlatch.proofs.worlds import World
+from kvlatch.spec.properties import Property
+
+
+@attrs.frozen
+class Proved:
+    """The property holds in every run within the scope."""
+
+    scope: str
+    lemmas: tuple[str, ...]
+    obligations: int
+    ms: float
+
+
+@attrs.frozen
+class Refuted:
+    """A shortest run that breaks the property, in the gentlest world that has one."""
+
+    world: World
+    run: tuple[tuple[str, Mapping[str, int]], ...]
+
+    @property
+    def length(self) -> int:
+        """Steps of the run."""
+        return len(self.run)
+
+
+@attrs.frozen
+class Unknown:
+    """Neither; never a pass."""
+
+    reason: str
+
+
+Verdict = Proved | Refuted | Unknown
+
+
+@attrs.frozen(eq=False)
+class Case:
+    """Everything that has been asked about one invariant, to be judged property by property."""
+
+    invariant: Invariant
+    scope: str
+    answers: Mapping[str, Answers]
+    startable: AbstractSet[str]
+
+    @classmethod
+    def of(cls, invariant: Invariant, properties: Iterable[Property], scope: str) -> Case:
+        """Ask both solvers all that :func:`earn` demands for these properties, and Z3 which actions can start."""
+        wanted = {o.name: o for prop in properties for o in invariant.obligations(prop)}
+        answers = {answer.name: answer for answer in discharge(invariant, list(wanted.values()))}
+        return cls(invariant, scope, answers, _startable(invariant) if len(answers) == len(wanted) else set())
+
+
+def earn(case: Case, prop: Property, taken: AbstractSet[str]) -> Verdict:
+    """The verdict of a proof; ``taken`` has the labels of the actions that the search has seen happen."""
+    names = [obligation.name for obligation in case.invariant.obligations(prop)]
+    asked = [case.answers[name] for name in names if name in case.answers]
+    if undischarged := [answers for answers in asked if not answers.discharged]:
+        first = undischarged[0]
+        return Unknown(f"{len(undischarged)} obligations open; {first.name}: Z3 {first.z3}, cvc5 {first.cvc5}")
+    if missing := [name for name in names if name not in case.answers]:
+        return Unknown(f"no answer to {', '.join(missing)}")
+    if vacuous := taken - case.startable:
+        return Unknown(f"vacuous: the lemmas exclude actions that happen: {', '.join(sorted(vacuous))}")
+    if prop.name not in {mutant.prop for mutant in MUTANTS}:
+        return Unknown("no mutant of the protocol breaks this property, so nothing shows that it could fail")
+    lemmas = tuple(claim.lemma.name for claim in case.invariant.claims)
+    return Proved(case.scope, lemmas, len(asked), sum(answers.ms for answers in asked))
+
+
+def _startable(invariant: Invariant) -> set[str]:
+    """The actions that are enabled in some state that satisfies the lemmas."""
+    solver = new_solver(invariant.theory.logic)
+    solver.add(*invariant.axioms)
+    found = set()
+    for step in invariant.theory.steps:
+        solver.push()
+        solver.add(step.enabled)
+        if str(solver.check()) == "sat":
+            found.add(step.name)
+        solver.pop()
+    return found
