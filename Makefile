@@ -2,12 +2,8 @@ PYTHON ?= python3
 VENV   := .venv
 PIP    := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
-# The GPU wheels need no GPU: kernels compile without one. They exist for Linux only.
-ifeq ($(shell uname -s),Linux)
-EXTRAS ?= dev,gpu
-else
+# What the tests need beside the package itself; `make test EXTRAS=dev,gpu` adds the GPU wheels.
 EXTRAS ?= dev
-endif
 
 # Each stamp stands for a finished install. An install that broke off leaves none, and the next
 # call starts again from an empty environment.

@@ -91,6 +91,11 @@ def cli() -> None:
     help="Where counterexamples of a selection are written.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option(
+    "--certificates",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Also write what is proved as files that another solver can check.",
+)
 @click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Also write a JUnit report.")
 @click.option("--pin", is_flag=True, help="Make these verdicts, and their traces, the expected ones.")  # fmt: skip
 def prove(
@@ -102,6 +107,7 @@ def prove(
     traces: Path,
     as_json: bool,
     junit: Path | None,
+    certificates: Path | None,
     pin: bool,
 ) -> int:
     """Decide properties of designs, for any run of an instance.
@@ -113,6 +119,8 @@ def prove(
     from kvlatch.proofs import matrix
     from kvlatch.proofs.prove import Disagreement, UnknownName, select
 
+    if certificates:
+        _certificates_may_go(certificates)
     selection = bool(designs or atomicities or properties or workers)
     start = time.perf_counter()
     try:
@@ -134,6 +142,8 @@ def prove(
     if junit:
         matrix.junit(cells, failures, junit)
     _report(cells, failures, seconds, traces=traces if selection else None, quiet=as_json)
+    if certificates:
+        _certify(cells, certificates, quiet=as_json)
     verdicts = {type(cell.verdict).__name__ for cell in cells}
     if not failures:
         return OK
@@ -225,6 +235,26 @@ def _report(
         console.print(matrix.summary(cells, failures, seconds, selection=traces is not None), highlight=False)
 
 
+def _certificates_may_go(directory: Path) -> None:
+    """Say so before the proofs, not after them, if the directory holds something else."""
+    from kvlatch.proofs.certificates import Refused, check_target
+
+    try:
+        check_target(directory)
+    except Refused as error:
+        raise Failure(str(error), USAGE) from error
+
+
+def _certify(cells: Sequence[Cell], directory: Path, *, quiet: bool) -> None:
+    from kvlatch.proofs.certificates import Refused, certify
+
+    try:
+        count = certify(cells, directory)
+    except Refused as error:
+        raise Failure(str(error), USAGE) from error
+    click.echo(f"{directory}: {count} files; check them with: kvlatch recheck {directory}", err=quiet)
+
+
 def _pin_traces(cells: Sequence[Cell]) -> None:
     """Put the counterexamples in the place of those that are there."""
     from kvlatch.proofs import matrix
@@ -239,6 +269,29 @@ def _pin_traces(cells: Sequence[Cell]) -> None:
     for old in directory.glob(f"*{SUFFIX}"):
         if old.name not in kept:
             old.unlink()
+
+
+@cli.command()
+@click.argument("directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def recheck(directory: Path, as_json: bool) -> int:
+    """Check certificates with cvc5 alone: complete, unaltered, about this spec, and each obligation unsatisfiable.
+
+    Exit 0 if so, 1 with one line for each file that is not as it should be.
+    """
+    import attrs
+
+    from kvlatch.proofs.recheck import recheck as check
+
+    report = check(directory)
+    if as_json:
+        click.echo(json.dumps(attrs.asdict(report)))
+    else:
+        for finding in report.findings:
+            click.echo(finding)
+        if not report.findings:
+            click.echo(f"{report.theorems} theorems, {report.files} files: every obligation is unsat by cvc5 alone")
+    return VIOLATED if report.findings else OK
 
 
 @cli.command()

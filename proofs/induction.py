@@ -205,7 +205,9 @@ class Invariant:
             lower = z3.ULT(z3.substitute(before, moves), before)
         # Where a derived step stores depends on the lemmas; a row's own step needs none, and is cheaper without.
         bare = step.action is not None and not step.action.part
-        return Obligation(f"rank {step.name}", (*self.theory.local, step.enabled, z3.Not(lower)), bare=bare)
+        return Obligation(
+            f"rank {step.name}", (*self.theory.local, step.enabled, z3.simplify(z3.Not(lower))), bare=bare
+        )
 
 
 def keep(theory: Theory, lemmas: Sequence[Lemma]) -> Invariant:

@@ -72,13 +72,11 @@ LEMMAS: Final = (
     Lemma("chunks of the past", implies(gen == "first", stale == "no")),
     Lemma("jobs of the past", implies(gen == "first", job_gen == "first")),
     Lemma("infos of the past", implies(gen == "first", infos != "second")),
-    Lemma("only stale chunks of the first", implies((gen == "second") & (job_gen == "first"), ~working)),
     Lemma("old entry", implies((gen == "second") & (stamp == "first"), (status == TOMBSTONE) & (phase == "new"))),
     # What the table says, by the place of the request.
     Lemma("tombstone of a settled request", implies((status == TOMBSTONE) & (stamp == gen), settled)),
     Lemma("cleared", implies(settled, (status == TOMBSTONE) & (stamp == gen))),
     Lemma("new", implies(phase == "new", status.in_(ABSENT, TOMBSTONE, W, F))),
-    Lemma("no entry, no request", implies(status == ABSENT, (phase == "new") & (gen == "first"))),
     Lemma("boot", implies(phase == "boot", status.in_(B, W, F))),
     Lemma("running", implies(phase == "running", status.in_(W, T, F))),
     Lemma("inflight", implies(phase == "inflight", status.in_(W, T, F, S))),
@@ -86,18 +84,12 @@ LEMMAS: Final = (
     # What has been said stays said.
     Lemma("told Failed", implies(told == F, status == F)),
     Lemma("told Success", implies(told == S, status == S)),
-    Lemma("Failed is told", implies(status == F, told == F)),
-    Lemma("Success is told", implies(status == S, told == S)),
     Lemma("no latch before", implies(phase.in_("new", "running"), latch == "none")),
     Lemma("latched", implies(phase.in_("boot", "inflight") & (latch == F), status == F)),
     Lemma("latched Success", implies(phase.in_("boot", "inflight") & (latch == S), status == S)),
-    Lemma("settled is latched", implies(settled, latch != "none")),
     Lemma("wire Failed", implies(wire == F, (status == F) | (latch == F))),
     Lemma("wire Success", implies(wire == S, (status == S) | (latch == S))),
-    Lemma("Success settles", implies(settled & (latch == F), wire != S)),
-    Lemma("Failure settles", implies(settled & (latch == S), wire != F)),
     Lemma("one wire", wire != "both"),
-    Lemma("nothing to tell yet", implies(phase.in_("new", "boot"), wire == "none")),
     Lemma(
         "to tell Failed", implies((worker == "telling") & (worker_seen == F), (status == F) | (settled & (latch == F)))
     ),
@@ -109,7 +101,6 @@ LEMMAS: Final = (
     # The scheduler's own updates.
     Lemma("creating", implies(scheduler == "create*", phase == "new")),
     Lemma("timing out", implies(scheduler == "time_out*", phase == "boot")),
-    Lemma("timing out unlatched", implies(scheduler == "time_out*", latch == "none")),
     Lemma("aborting", implies(scheduler == "abort*", phase.in_("boot", "inflight") & (latch == "none"))),
     Lemma("own notice", implies(bootstrap.in_("aborting", "write_f*") & (bootstrap_gen == gen), notice != "none")),
     Lemma("failed early", implies(phase.in_("new", "boot") & (status == F) & (latch == "none"), notice != "none")),
@@ -123,7 +114,6 @@ LEMMAS: Final = (
     ),
     # Metadata.
     Lemma("heard", implies(hearing & (bootstrap_gen == gen), infos_mine | status.in_(F, S) | settled)),
-    Lemma("Bootstrapping is new", implies(status == B, phase == "boot")),
     Lemma(
         "woken",
         implies(
@@ -133,9 +123,6 @@ LEMMAS: Final = (
     ),
     Lemma("infos while live", implies(status.in_(W, T) & ~settled, infos_mine)),
     # Pages.
-    Lemma("no pages before", implies(phase.in_("new", "boot"), pages == "none")),
-    Lemma("pages while running", implies(phase.in_("running", "inflight"), pages == "held")),
-    Lemma("pages until released", implies(phase.in_("clearing", "forgetting", "releasing"), pages.in_("none", "held"))),
     Lemma("released in the end", implies(pages == "released", phase == "done")),
     Lemma("nothing kept", implies(phase == "done", pages.in_("none", "released"))),
     Lemma("never twice", pages != "released twice"),

@@ -36,6 +36,8 @@ ACTOR = z3.Const("actor", Worker)
 """The worker that acts."""
 SOME = z3.Const("some", Worker)
 """The worker that a lemma speaks of."""
+WITNESS = z3.Const("witness", Worker)
+"""The worker of which a lemma is said not to hold."""
 EACH = z3.Const("each", Worker)
 """The worker that a quantifier within a lemma or a guard speaks of."""
 
@@ -78,7 +80,7 @@ class AnyWorkers(Theory):
     def declarations(self) -> list[str]:
         """The sort of workers, and the constants and functions of the theory, in SMT-LIB."""
         lines = [f"(declare-sort {Worker} 0)"]
-        lines.append(f"(declare-const {ACTOR} {Worker})")
+        lines += [f"(declare-const {constant} {Worker})" for constant in (ACTOR, WITNESS)]
         for var, value in self.state.values.items():
             if var.owner != "worker":
                 lines.append(f"(declare-const {value.sexpr()} (_ BitVec {width(var)}))")
@@ -132,22 +134,28 @@ class AnyWorkers(Theory):
         """All of the terms, of every worker where they speak of one."""
         for term in terms:
             effectively_propositional(term)
-        return self._close(terms, self.any_worker)
-
-    def _close(self, terms: Sequence[Term], state: Valuation) -> z3.BoolRef:
-        about = conjunction([evaluate(term, state) for term in terms])
+        about = conjunction([evaluate(term, self.any_worker) for term in terms])
         return z3.ForAll([SOME], about) if any(_names_a_worker(term) for term in terms) else about
 
+    @cached_property
+    def witness(self) -> Valuation:
+        """The state as the worker sees it of which a lemma may not hold."""
+        return _valuation(self.machine, WITNESS)
+
     def after(self, step: Step, claim: Claim) -> z3.BoolRef:
-        """A lemma, said of the state after a step: of the actor, what it sets; of every other worker, as before."""
-        before = self.any_worker
+        """A lemma, said of the state after a step and of one worker: of the actor, what it sets; of another, as before.
+
+        What is asked of it is whether it can be false, so one arbitrary worker stands for all.
+        """
+        before = self.witness
         values = dict(before.values)
         for var, value in before.values.items():
             if var.owner != "worker":
                 values[var] = step.sets.get(var, value)
             elif (new := step.sets.get(self._of(var))) is not None:
-                values[var] = z3.If((EACH if var.place == EVERY else SOME) == ACTOR, new, value)
-        return self._close(claim.terms, attrs.evolve(before, values=values))
+                values[var] = z3.If((EACH if var.place == EVERY else WITNESS) == ACTOR, new, value)
+        after = attrs.evolve(before, values=values)
+        return conjunction([evaluate(term, after) for term in claim.terms])
 
     def touched(self, step: Step, claim: Claim) -> bool:
         """The step sets something that the lemma reads, of this worker or of every one."""
@@ -212,18 +220,20 @@ def footprint(action: Action, model: Model) -> None:
         raise ValueError(f"{action.label} is bound to an instance with several rooms")
 
 
-def effectively_propositional(term: Term, *, positive: bool = True) -> None:
+def effectively_propositional(term: Term) -> None:
     """A claim about a worker must not say that there is another one: ValueError if it does.
 
     "For all workers there is a worker" is where decidability ends: each would bring the next.
     """
-    if not _names_a_worker(term):
-        return
+    if _names_a_worker(term) and _says_there_is(term, positive=True):
+        raise ValueError("for each worker there is another worker: this is not effectively propositional")
+
+
+def _says_there_is(term: Term, *, positive: bool) -> bool:
+    """The term, or its negation, says that there is a worker."""
     match term:
         case Not(part):
-            effectively_propositional(part, positive=not positive)
+            return _says_there_is(part, positive=not positive)
         case All(parts) | Either(parts):
-            for part in parts:
-                effectively_propositional(part, positive=positive)
-        case Every(_, _) if not positive:
-            raise ValueError("for each worker there is another worker: this is not effectively propositional")
+            return any(_says_there_is(part, positive=positive) for part in parts)
+    return isinstance(term, Every) and not positive

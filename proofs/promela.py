@@ -56,7 +56,7 @@ def _title(machine: Machine) -> str:
     fix, instance = machine.model.fix, machine.model.instance
     if fix is None:
         raise TypeError("only the model of one design can be translated: its switches must be fixed")
-    return f"{fix.design.name}, {fix.atomicity}, {fix.network} network, {instance}"
+    return f"{fix.title}, {instance}"
 
 
 def _declaration(var: Var, *, changed: bool) -> str:

@@ -3,10 +3,11 @@
 A row is a design in one atomicity with so many workers. Its properties are decided together:
 
 1. the search explores the orderly world to the end; what it finds broken is refuted;
-2. induction tries a few lemmas on what is left, enough for what most designs keep; where the search has found nothing,
-   it tries the whole pool at once;
+2. induction, for any number of rooms and workers, tries a few lemmas on what is left, enough for what most designs
+   keep; where the search has found nothing broken, it tries the whole pool first;
 3. the search tries the rougher worlds, as long as they could still break something;
-4. induction tries the whole pool of lemmas on what is still left; after that it is unknown.
+4. induction tries the whole pool on what is still left, and then, for so many workers, what the design keeps of it;
+   after that it is unknown.
 
 ``thorough`` searches worlds 1 to 3 to the end whatever has been proved, and asks Z3 for the length of every
 counterexample. An engine that contradicts another raises :class:`Disagreement`: that is no verdict.
@@ -32,7 +33,7 @@ from kvlatch.proofs.lemmas import FEW, LEMMAS
 from kvlatch.proofs.parametric import AnyWorkers
 from kvlatch.proofs.search import Search, explore
 from kvlatch.proofs.verdicts import Case, Proved, Refuted, Unknown, Verdict, earn
-from kvlatch.proofs.worlds import EVERYTHING, WORKERS, WORLDS, World
+from kvlatch.proofs.worlds import EVERYTHING, WORKERS, WORLDS, World, scope_of
 from kvlatch.spec.designs import DESIGNS, Atomicity, Design
 from kvlatch.spec.model import ANY, Action, Machine
 from kvlatch.spec.properties import BY_NAME, Property
@@ -152,14 +153,14 @@ def _decide_row(row: Row, properties: Sequence[str], proofs: Mapping[str, Proved
     deciding = _Row(row, {name: BY_NAME[name] for name in properties})
     deciding.search(WORLDS[0], to_the_end=True)
     deciding.inherit(proofs)
-    if deciding.decided:
-        deciding.induce_with_few()
-    else:
+    if not deciding.decided:
         deciding.induce_with_all()
+    deciding.induce_with_few()
     for world in WORLDS[1:3]:
         deciding.search(world, to_the_end=thorough)
     deciding.search(WORLDS[3], to_the_end=False)
     deciding.induce_with_all()
+    deciding.induce_with_what_is_kept()
     deciding.confirm(thorough=thorough)
     for name in deciding.open:
         deciding.decided[name] = Cell(row, name, Unknown("no proof, and no counterexample in any world"), 0)
@@ -226,17 +227,18 @@ class _Row:
                 self._earn(Invariant(self.theory, tuple(claims)), still)
 
     def induce_with_all(self) -> None:
-        """Prove what the whole pool of lemmas proves; or, for so many workers, the part that this design keeps."""
+        """Prove what the whole pool of lemmas proves."""
         if self.open:
             self._earn(Invariant(self.theory, tuple(map(self.theory.claim, LEMMAS))), list(self.open))
+
+    def induce_with_what_is_kept(self) -> None:
+        """Prove, for so many workers, what follows from the part of the pool that this design keeps."""
         if self.open:
             self._earn(keep(Theory.of(self.row.machine(EVERYTHING)), LEMMAS), list(self.open))
 
     def _earn(self, invariant: Invariant, names: Sequence[str]) -> None:
         start = time.perf_counter()
-        workers = invariant.theory.machine.model.instance.workers
-        many = "any number of rooms and workers" if workers == ANY else f"one room, up to {workers} workers"
-        scope = f"{many}; {EVERYTHING.chunks} chunks, {EVERYTHING.requests} requests on a room id, disorderly network"
+        scope = scope_of(invariant.theory.machine.model.instance.workers)
         case = Case.of(invariant, [self.open[name] for name in names], scope)
         verdicts = {name: earn(case, self.open[name], self.taken) for name in names}
         ms = 1000 * (time.perf_counter() - start) / len(names)

@@ -1,20 +1,23 @@
 """Two solvers of different families answer the same obligations: Z3, and cvc5 from the text that Z3 prints.
 
-An obligation is discharged if both say unsat. A time-out, a resource limit, ``unknown`` or an error in either is
-``unknown``, which is never a pass.
+Z3 also says which lemmas it used, and cvc5 has to do with those: fewer lemmas make an obligation harder to discharge,
+never easier. An obligation is discharged if both say unsat. A time-out, a resource limit, ``unknown`` or an error in
+either is ``unknown``, which is never a pass.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 import cvc5
+import z3
 
-from kvlatch.proofs.induction import Invariant, Obligation, new_solver
+from kvlatch.proofs.induction import Claim, Invariant, Obligation, new_solver
 
-_CVC5_LIMIT = 10_000_000
+_LIMIT = 10_000_000
+"""cvc5's resource limit for one question."""
 
 
 @attrs.frozen
@@ -33,66 +36,80 @@ class Answers:
 
 
 def discharge(invariant: Invariant, obligations: Sequence[Obligation]) -> list[Answers]:
-    """Both solvers' answers, the bare obligations first. cvc5 is asked what Z3 has discharged.
+    """Both solvers' answers, in the order of the obligations. cvc5 is asked what Z3 has discharged.
 
     After a failure nothing more is asked, unless it is one property's own: the lemmas may still prove the others.
     """
-    obligations = sorted(obligations, key=lambda obligation: not obligation.bare)
     first = list(zip(obligations, _by_z3(invariant, obligations), strict=False))
-    discharged = [obligation for obligation, (answer, _) in first if answer == "unsat"]
-    second = dict(zip(discharged, _by_cvc5(smtlib(invariant, discharged), len(discharged)), strict=True))
+    discharged = [(obligation, used) for obligation, (said, used, _) in first if said == "unsat"]
+    answers = _by_cvc5(_session(invariant, discharged), len(discharged))
+    second = {obligation: answer for (obligation, _), answer in zip(discharged, answers, strict=True)}
     return [
-        Answers(obligation.name, answer, second.get(obligation, "not asked"), ms) for obligation, (answer, ms) in first
+        Answers(obligation.name, said, second.get(obligation, "not asked"), ms) for obligation, (said, _, ms) in first
     ]
 
 
-def _by_z3(invariant: Invariant, obligations: Sequence[Obligation]) -> Iterator[tuple[str, float]]:
+def _by_z3(invariant: Invariant, obligations: Sequence[Obligation]) -> Iterator[tuple[str, tuple[Claim, ...], float]]:
+    """For each obligation the answer, the lemmas that it took, and the milliseconds."""
     solver = new_solver(invariant.theory.logic)
-    bare = new_solver(invariant.theory.logic)
-    solver.add(*invariant.axioms)
+    solver.add(*invariant.theory.domain)
+    assumed = {z3.Bool(f"lemma {claim.lemma.name}"): claim for claim in invariant.claims}
+    solver.add(*(z3.Implies(name, claim.formula) for name, claim in assumed.items()))
     for obligation in obligations:
         start = time.perf_counter()
-        asked = bare if obligation.bare else solver
-        asked.push()
-        asked.add(*obligation.assertions)
-        answer = str(asked.check())
-        asked.pop()
-        yield answer, 1000 * (time.perf_counter() - start)
-        if answer != "unsat" and not obligation.name.startswith("property"):
+        solver.push()
+        solver.add(*obligation.assertions)
+        said = str(solver.check(*([] if obligation.bare else assumed)))
+        core = {str(name) for name in solver.unsat_core()} if said == "unsat" else set()
+        solver.pop()
+        used = tuple(claim for name, claim in assumed.items() if str(name) in core)
+        yield said, used, 1000 * (time.perf_counter() - start)
+        if said != "unsat" and not obligation.name.startswith("property"):
             return
 
 
-def _by_cvc5(text: str, count: int) -> list[str]:
-    terms = cvc5.TermManager()
-    solver = cvc5.Solver(terms)
-    solver.setOption("incremental", "true")
-    solver.setOption("fresh-binders", "true")  # one name is bound in many lemmas
-    solver.setOption("rlimit-per", str(_CVC5_LIMIT))
-    parser = cvc5.InputParser(solver)
-    parser.setStringInput(cvc5.InputLanguage.SMT_LIB_2_6, text, "obligations")
-    symbols = parser.getSymbolManager()
-    answers = []
-    try:
-        while not (command := parser.nextCommand()).isNull():
-            said = command.invoke(solver, symbols).strip()
-            if said:
-                answers.append(said if said in ("sat", "unsat") else "unknown")
-    except RuntimeError:  # what cvc5 raises where it cannot read on
-        answers = []
-    return answers if len(answers) == count else ["unknown"] * count
-
-
-def smtlib(invariant: Invariant, obligations: Sequence[Obligation]) -> str:
-    """The obligations as one SMT-LIB 2.6 script, each between push and pop; bare ones first, then with the lemmas."""
-    lines = [f"(set-logic {invariant.theory.logic})", *invariant.theory.declarations]
-    axioms = [f"(assert {formula.sexpr()})" for formula in invariant.axioms]
-    for obligation in obligations:
-        if not obligation.bare:
-            lines, axioms = [*lines, *axioms], []
-        lines += _asked(obligation)
+def _session(invariant: Invariant, obligations: Iterable[tuple[Obligation, Iterable[Claim]]]) -> str:
+    """One SMT-LIB 2.6 script: each lemma defined once, then each obligation, with its lemmas, between push and pop."""
+    theory = invariant.theory
+    lines = [f"(set-logic {theory.logic})", *theory.declarations]
+    lines += [f"(define-fun |{claim.lemma.name}| () Bool {claim.formula.sexpr()})" for claim in invariant.claims]
+    lines += [f"(assert {formula.sexpr()})" for formula in theory.domain]
+    for obligation, claims in obligations:
+        lines.append("(push 1)")
+        lines += [f"(assert |{claim.lemma.name}|)" for claim in claims]
+        lines += [f"(assert {formula.sexpr()})" for formula in obligation.assertions]
+        lines += ["(check-sat)", "(pop 1)"]
     return "\n".join(lines)
 
 
-def _asked(obligation: Obligation) -> list[str]:
-    assertions = [f"(assert {formula.sexpr()})" for formula in obligation.assertions]
-    return ["(push 1)", *assertions, "(check-sat)", "(pop 1)"]
+def _by_cvc5(session: str, count: int) -> list[str]:
+    """cvc5's answer to each of so many questions; all unknown if it cannot read them."""
+    solver = cvc5.Solver(cvc5.TermManager())
+    solver.setOption("incremental", "true")
+    solver.setOption("fresh-binders", "true")  # one name is bound in many lemmas
+    solver.setOption("enum-inst", "true")  # where matching terms is not enough, all terms: then quantifiers are decided
+    solver.setOption("rlimit-per", str(_LIMIT))
+    parser = cvc5.InputParser(solver)
+    symbols = parser.getSymbolManager()
+    answers = []
+    try:
+        parser.setStringInput(cvc5.InputLanguage.SMT_LIB_2_6, session, "obligations")
+        while not (command := parser.nextCommand()).isNull():
+            if said := command.invoke(solver, symbols).strip():
+                answers.append(said if said in ("sat", "unsat") else "unknown")
+    except RuntimeError:  # what cvc5 raises where it cannot read on
+        return ["unknown"] * count
+    return answers if len(answers) == count else ["unknown"] * count
+
+
+def script(invariant: Invariant, obligation: Obligation) -> str:
+    """An obligation as a script that stands alone, with every lemma unless it is bare."""
+    theory = invariant.theory
+    formulas = [*([] if obligation.bare else invariant.axioms), *obligation.assertions]
+    return smtlib(theory.logic, theory.declarations, formulas)
+
+
+def smtlib(logic: str, declarations: Iterable[str], formulas: Iterable[z3.BoolRef]) -> str:
+    """A script that asks whether the formulas can be true together."""
+    asserted = (f"(assert {formula.sexpr()})" for formula in formulas)
+    return "\n".join([f"(set-logic {logic})", *declarations, *asserted, "(check-sat)\n"])

@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 
 from kvlatch.spec.designs import Network
-from kvlatch.spec.model import Instance
+from kvlatch.spec.model import ANY, Instance
 
 
 @attrs.frozen
@@ -42,3 +42,9 @@ EVERYTHING: Final = World("everything", "", "disorderly", requests=2, chunks=2)
 
 WORKERS: Final = (1, 2)
 """The numbers of transfer workers of the matrix."""
+
+
+def scope_of(workers: int) -> str:
+    """What a proof is about, in words: so many workers, or any number."""
+    many = "any number of rooms and workers" if workers == ANY else f"one room, up to {workers} workers"
+    return f"{many}; {EVERYTHING.chunks} chunks, {EVERYTHING.requests} requests on a room id, disorderly network"

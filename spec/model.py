@@ -155,7 +155,7 @@ class Model:
 
     def of(self, design: Design, atomicity: Atomicity, network: Network) -> Model:
         """The model of one design: switches gone, and with them every step that the design cannot take."""
-        fix = Fixed(design, atomicity, network)
+        fix = Fixed.of(design, atomicity, network)
         actions = []
         for action in self.actions:
             guard = fix(action.guard)
@@ -172,23 +172,25 @@ class Model:
         return None
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Fixed:
     """Fixes the switches in a term to the positions of one design."""
 
-    design: Design
-    atomicity: Atomicity
-    network: Network
+    title: str
+    positions: Mapping[Field, int]
+
+    @classmethod
+    def of(cls, design: Design, atomicity: Atomicity, network: Network) -> Fixed:
+        """The positions of a design in one atomicity and one network."""
+        return cls(f"{design.name}, {atomicity}, {network} network", design.positions(atomicity, network))
 
     def __call__(self, term: Term) -> Term:
-        positions = self.design.positions(self.atomicity, self.network)
+        return rewrite(term, self._change)
 
-        def change(part: Term) -> Term | None:
-            if isinstance(part, Is) and isinstance(part.field, Var) and part.field.owner == "switch":
-                return TRUE if positions[part.field.field] == part.index else FALSE
-            return None
-
-        return rewrite(term, change)
+    def _change(self, part: Term) -> Term | None:
+        if isinstance(part, Is) and isinstance(part.field, Var) and part.field.owner == "switch":
+            return TRUE if self.positions[part.field.field] == part.index else FALSE
+        return None
 
 
 EVERY: Final = -1
@@ -245,6 +247,8 @@ class _Grounding:
     def _each(self, over: str, inner: Term, place: _Place) -> Iterator[Term]:
         """What a quantified formula says of each chunk, or of each worker that serves the room."""
         if over.endswith("worker") and self.instance.any:
+            if place.worker == EVERY:
+                raise TypeError("a formula about every worker must not speak of every worker again")
             yield Every(self._served(inner, attrs.evolve(place, worker=EVERY)), own=over == "worker")
             return
         for at in self.places(over, place):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from kvlatch.proofs import bmc
@@ -10,13 +11,24 @@ from kvlatch.proofs.mutants import MUTANTS
 from kvlatch.proofs.search import explore
 from kvlatch.spec.designs import DESIGNS, Atomicity
 from kvlatch.spec.model import Action, Instance, Machine
-from kvlatch.spec.properties import BY_NAME, PROPERTIES
+from kvlatch.spec.properties import BY_NAME, PROPERTIES, Property
+from kvlatch.spec.terms import Any
 
 SMALLEST = Instance(workers=1, chunks=1)
 
 
 def machine(design: str, level: Atomicity, instance: Instance = Instance()) -> Machine:  # noqa: B008 - frozen
     return Machine.of(DESIGNS[design], level, "orderly", instance)
+
+
+def others(known: list[Property]) -> list[Property]:
+    """All other properties as one of safety and one of liveness: broken where one of them is."""
+    rest = [prop for prop in PROPERTIES if prop not in known]
+    return [
+        attrs.evolve(some[0], name=f"any {kind}", bad=Any(tuple(prop.bad for prop in some)))
+        for kind in ("safety", "liveness")
+        for some in [[prop for prop in rest if prop.kind == kind]]
+    ]
 
 
 def lengths(runs: dict[str, list[Action]]) -> dict[str, int]:
@@ -44,16 +56,18 @@ def test_everything_that_the_search_finds_and_nothing_else() -> None:
     on = machine("seed-control", "locked", SMALLEST)
     search = explore(on, PROPERTIES)
     depth = len(search.levels)
-    assert lengths(Unrolling.of(on).shortest(PROPERTIES, depth)) == {
+    broken = [prop for prop in PROPERTIES if prop.name in search.violations]
+    assert lengths(Unrolling.of(on).shortest([*broken, *others(broken)], depth)) == {
         prop: length for prop, (length, _) in search.violations.items()
     }
 
 
 def test_what_holds_is_not_found() -> None:
-    """No run of ``latch`` is bad, as deep as its states lie, and none is longer than they are deep."""
-    on = machine("latch", "locked", SMALLEST)
-    depth = len(explore(on, PROPERTIES).levels)
-    assert Unrolling.of(on).shortest(PROPERTIES, depth) == {}
+    """No run of ``latch`` is bad, to the depth at which everything that ``seed-control`` breaks is broken."""
+    depth = max(
+        length for length, _ in explore(machine("seed-control", "locked", SMALLEST), PROPERTIES).violations.values()
+    )
+    assert Unrolling.of(machine("latch", "locked", SMALLEST)).shortest(others([]), depth) == {}
 
 
 def test_a_run_is_one_of_the_spec_and_ends_badly() -> None:

@@ -97,7 +97,6 @@ def test_a_model_with_open_switches_is_refused() -> None:
 @pytest.mark.parametrize(
     ("design", "level", "instance", "prop", "length"),
     [
-        ("seed-control", "locked", SMALLEST, "success-not-overwritten", 14),
         ("fix-a", "split", SMALLEST, "terminal-sticky", 15),
         ("latch", "cas", SMALLEST, "pages-held", None),
         ("seed-control", "locked", Instance(workers=1, chunks=2, requests=1), "settlement", 15),

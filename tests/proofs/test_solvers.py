@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 
 import attrs
@@ -9,9 +10,9 @@ import pytest
 import z3
 
 from kvlatch.proofs import induction, solvers
-from kvlatch.proofs.induction import Invariant, Obligation, Theory
+from kvlatch.proofs.induction import Claim, Invariant, Obligation, Theory
 from kvlatch.proofs.lemmas import LEMMAS
-from kvlatch.proofs.solvers import Answers, discharge, smtlib
+from kvlatch.proofs.solvers import Answers, discharge, script
 from kvlatch.proofs.worlds import WORLDS
 from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.model import Machine
@@ -31,8 +32,10 @@ IMPOSSIBLE = Obligation("impossible", (phase.index("done") == PHASE, phase.index
 
 def by_both(invariant: Invariant, obligation: Obligation) -> tuple[str, str]:
     """What each solver says of one obligation, whatever the other does."""
-    [(first, _)] = solvers._by_z3(invariant, [obligation])
-    [second] = solvers._by_cvc5(smtlib(invariant, [obligation]), 1)
+    [(first, used, _)] = solvers._by_z3(invariant, [obligation])
+    [second] = solvers._by_cvc5(
+        solvers._session(invariant, [(obligation, used if first == "unsat" else invariant.claims)]), 1
+    )
     return first, second
 
 
@@ -46,8 +49,9 @@ def by_both(invariant: Invariant, obligation: Obligation) -> tuple[str, str]:
         (NOTHING, IMPOSSIBLE, "unsat"),
         (NOTHING, Obligation("no assertion", ()), "sat"),
         (NOTHING, Obligation("false", (z3.BoolVal(False),)), "unsat"),
+        (INVARIANT, INVARIANT.starts, "unsat"),
     ],
-    ids=["with the lemmas", "without", "possible", "impossible", "by itself", "nothing", "false"],
+    ids=["with the lemmas", "without", "possible", "impossible", "by itself", "nothing", "false", "bare"],
 )
 def test_the_solvers_agree(invariant: Invariant, obligation: Obligation, answer: str) -> None:
     """Both find the counterexample, or both say that there is none."""
@@ -68,7 +72,8 @@ def test_obligations_do_not_see_each_other() -> None:
     assert [answer.name for answer in answers] == [obligation.name for obligation in order]
     assert all(answer.discharged for answer in answers)
     assert all(answer.ms > 0 for answer in answers)
-    assert solvers._by_cvc5(smtlib(INVARIANT, [POSSIBLE, *order, POSSIBLE]), 5) == ["sat", *["unsat"] * 3, "sat"]
+    asked = [(obligation, INVARIANT.claims) for obligation in (POSSIBLE, *order, POSSIBLE)]
+    assert solvers._by_cvc5(solvers._session(INVARIANT, asked), 5) == ["sat", *["unsat"] * 3, "sat"]
 
 
 def test_no_obligations_have_no_answers() -> None:
@@ -76,12 +81,55 @@ def test_no_obligations_have_no_answers() -> None:
     assert discharge(INVARIANT, []) == []
 
 
-def test_what_one_solver_refutes_is_not_discharged() -> None:
-    """After a counterexample nothing is discharged any more, what came before it included."""
-    answers = discharge(INVARIANT, [IMPOSSIBLE, POSSIBLE, IMPOSSIBLE])
-    assert answers
-    assert not any(answer.discharged for answer in answers)
-    assert [answer.z3 for answer in answers][:2] == ["unsat", "sat"]
+@pytest.mark.parametrize(
+    ("name", "goes_on"), [("initial", False), ("step some", False), ("rank some", False), ("property some", True)]
+)
+def test_after_a_counterexample_only_properties_are_asked_on(name: str, goes_on: bool) -> None:
+    """What has failed is not asked of cvc5; only if it was a property's own, another may still be discharged."""
+    answers = discharge(INVARIANT, [IMPOSSIBLE, attrs.evolve(POSSIBLE, name=name), TRUE_OF_ALL])
+    said = [(answer.name, answer.z3, answer.cvc5, answer.discharged) for answer in answers]
+    both = ("unsat", "unsat", True)
+    expected = [("impossible", *both), (name, "sat", "not asked", False), (TRUE_OF_ALL.name, *both)]
+    assert said == (expected if goes_on else expected[:2])
+
+
+def test_lemmas_that_are_used_are_enough() -> None:
+    """Z3 names some of the lemmas; with those both discharge the obligation, and with none of them neither does."""
+    [(answer, used, _)] = solvers._by_z3(INVARIANT, [TRUE_OF_ALL])
+    assert answer == "unsat"
+    assert 0 < len(used) < len(INVARIANT.claims)
+    assert set(used) < set(INVARIANT.claims)
+    assert by_both(Invariant(THEORY, used), TRUE_OF_ALL) == ("unsat", "unsat")
+    others = tuple(claim for claim in INVARIANT.claims if claim not in used)
+    assert by_both(Invariant(THEORY, others), TRUE_OF_ALL) == ("sat", "sat")
+
+
+def test_a_bare_obligation_has_no_lemmas() -> None:
+    """What follows from the lemmas does not follow without: a bare obligation is asked as if there were none."""
+    bare = attrs.evolve(TRUE_OF_ALL, bare=True)
+    assert [answer.z3 for answer in discharge(INVARIANT, [TRUE_OF_ALL, bare])] == ["unsat", "sat"]
+    assert [used for _, used, _ in solvers._by_z3(INVARIANT, [attrs.evolve(IMPOSSIBLE, bare=True)])] == [()]
+
+
+def test_cvc5_is_asked_only_with_the_lemmas_that_z3_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what Z3 has discharged is in the script, each with the lemmas that Z3 names, whichever they are."""
+    scripts, used = [], []
+    by_z3 = solvers._by_z3
+
+    def by_cvc5(text: str, count: int) -> list[str]:
+        scripts.append(text)
+        return ["unsat"] * count
+
+    def recorded(invariant: Invariant, obligations: list[Obligation]) -> Iterator[tuple[str, tuple[Claim, ...], float]]:
+        for answer in by_z3(invariant, obligations):
+            used.append(answer[1])
+            yield answer
+
+    monkeypatch.setattr(solvers, "_by_cvc5", by_cvc5)
+    monkeypatch.setattr(solvers, "_by_z3", recorded)
+    discharge(INVARIANT, [TRUE_OF_ALL, attrs.evolve(POSSIBLE, name="property possible"), IMPOSSIBLE])
+    assert len(INVARIANT.claims) > len(used[0]) > len(used[1]) == len(used[2]) == 0
+    assert scripts == [solvers._session(INVARIANT, [(TRUE_OF_ALL, used[0]), (IMPOSSIBLE, ())])]
 
 
 @pytest.mark.parametrize(("first", "second"), list(product(SAID, SAID)))
@@ -123,13 +171,14 @@ def test_a_resource_limit_is_unknown(monkeypatch: pytest.MonkeyPatch, module: st
     hard = Obligation("hard", tuple(hard_problem()))
     if module == "z3":
         monkeypatch.setattr(induction, "_LIMIT", 1000)
-        [(said, _)] = solvers._by_z3(NOTHING, [hard])
+        [(said, used, _)] = solvers._by_z3(NOTHING, [hard])
+        assert used == ()
     else:
-        monkeypatch.setattr(solvers, "_CVC5_LIMIT", 1000)
-        script = smtlib(NOTHING, [hard]).replace(
+        monkeypatch.setattr(solvers, "_LIMIT", 1000)
+        session = solvers._session(NOTHING, [(hard, ())]).replace(
             "(push 1)", "(declare-const a (_ BitVec 24)) (declare-const b (_ BitVec 24)) (push 1)"
         )
-        [said] = solvers._by_cvc5(script, 1)
+        [said] = solvers._by_cvc5(session, 1)
     assert said == "unknown"
 
 
@@ -141,13 +190,22 @@ def hard_problem() -> list[z3.BoolRef]:
 
 
 def test_the_script_says_what_z3_is_asked() -> None:
-    """Read back by Z3, the script's assertions are the lemmas and the obligation."""
+    """Read back by Z3, the script's assertions are the lemmas that were passed and the obligation."""
+    some = INVARIANT.claims[::2]
     solver = z3.Solver()
-    solver.from_string(smtlib(INVARIANT, [TRUE_OF_ALL]).replace("(check-sat)\n(pop 1)", ""))
-    whole = z3.And(*INVARIANT.axioms, *TRUE_OF_ALL.assertions)
+    solver.from_string(solvers._session(INVARIANT, [(TRUE_OF_ALL, some)]).replace("(check-sat)\n(pop 1)", ""))
+    whole = z3.And(*Invariant(THEORY, some).axioms, *TRUE_OF_ALL.assertions)
     differs = z3.Solver()
     differs.add(z3.And(*solver.assertions()) != whole)
     assert differs.check() == z3.unsat
+
+
+def test_a_script_stands_alone() -> None:
+    """Of one obligation by itself cvc5 says the same: with every lemma, or with none where it is bare."""
+    for obligation in (TRUE_OF_ALL, INVARIANT.starts, *INVARIANT.inductive[:3], IMPOSSIBLE):
+        assert solvers._by_cvc5(script(INVARIANT, obligation), 1) == ["unsat"]
+    for obligation in (POSSIBLE, attrs.evolve(TRUE_OF_ALL, bare=True)):
+        assert solvers._by_cvc5(script(INVARIANT, obligation), 1) == ["sat"]
 
 
 def test_answers_are_values() -> None:

@@ -1,0 +1,338 @@
+"""Certificates: written whole, complete by the spec, and whatever is done to them is found and named."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import cvc5
+import pytest
+
+from kvlatch.proofs import certificates, recheck
+from kvlatch.proofs.certificates import Refused, certify, check_target, same
+from kvlatch.proofs.induction import Invariant, Theory
+from kvlatch.proofs.lemmas import LEMMAS
+from kvlatch.proofs.parametric import AnyWorkers
+from kvlatch.proofs.prove import Cell, Row, decide
+from kvlatch.proofs.recheck import MANIFEST, Malformed, Manifest, Theorem, answer, demanded, files_in
+from kvlatch.proofs.verdicts import Proved
+from kvlatch.proofs.worlds import EVERYTHING, scope_of
+from kvlatch.spec.designs import DESIGNS, Atomicity
+from kvlatch.spec.model import ANY, Machine
+from kvlatch.spec.properties import BY_NAME, PROPERTIES
+from kvlatch.spec.traces import Meaning, read, verify
+
+STEP = "fix-a.locked/step-create.smt2"
+TRACE = "seed-control.terminal-sticky.itf.json"
+SHORTER = "seed-control.terminal-sticky.shorter.smt2"
+LISTED = f"{MANIFEST}: fix-a locked terminal-sticky"
+LEVELS = [(name, level) for name, design in DESIGNS.items() for level in design.atomicities]
+
+
+@pytest.fixture(scope="module")
+def cells() -> list[Cell]:
+    """Two proofs, with one worker and with two; one headline that is refuted."""
+    decided = decide("fix-a", "locked", [2, 1], ["terminal-sticky", "no-ghost", "released-once"])
+    return [cell for row in [*decided, *decide("seed-control", "locked", [1], ["terminal-sticky"])] for cell in row]
+
+
+@pytest.fixture(scope="module")
+def written(cells: list[Cell], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("certificates") / "certs"
+    assert certify(cells, directory) == len(files_in(directory))
+    return directory
+
+
+@pytest.fixture
+def certs(written: Path, tmp_path: Path) -> Path:
+    """A copy that a test may spoil."""
+    return shutil.copytree(written, tmp_path / "certs")
+
+
+def edit(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the manifest."""
+    path = directory / MANIFEST
+    document = json.loads(path.read_text(encoding="utf-8"))
+    change(document)
+    path.write_text(json.dumps(document), encoding="utf-8")
+
+
+def forge(directory: Path, name: str, text: str) -> None:
+    """Replace a file, and its hash."""
+    (directory / name).write_text(text, encoding="utf-8")
+    digest = sha256(text.encode()).hexdigest()
+    edit(directory, lambda doc: next(file for file in doc["files"] if file["name"] == name).update(sha256=digest))
+
+
+def finding(directory: Path) -> str:
+    """The only thing that is wrong."""
+    (only,) = recheck.recheck(directory).findings
+    assert "\n" not in only
+    return only
+
+
+def test_a_round_trip_finds_nothing(written: Path) -> None:
+    """What has been written is complete, and cvc5 says unsat to all of it."""
+    report = recheck.recheck(written)
+    assert report == recheck.Report(2, len(files_in(written)), ())
+    theorems = Manifest.read(written).theorems
+    assert [(theorem.prop, theorem.scope) for theorem in theorems] == [
+        (prop, scope_of(ANY)) for prop in ("terminal-sticky", "released-once")
+    ]
+
+
+def test_the_texts_are_computed_from_the_spec(written: Path) -> None:
+    """Computed again, every text and the manifest are the same, byte for byte."""
+    assert same(written) == []
+
+
+def test_a_forged_assertion_is_seen_by_z3_alone(certs: Path) -> None:
+    """Who forges a file and its hash gets past cvc5, and not past the comparison."""
+    forge(certs, STEP, (certs / STEP).read_text(encoding="utf-8").replace("(check-sat)", "(assert false)\n(check-sat)"))
+    assert recheck.recheck(certs).findings == ()
+    assert same(certs) == [STEP, MANIFEST]
+
+
+def test_every_file_is_standard(written: Path) -> None:
+    """A file says what it is, and cvc5 reads it strictly and answers it with no other option."""
+    for path in written.rglob("*.smt2"):
+        text = path.read_text(encoding="utf-8")
+        assert "(set-info :status unsat)" in text
+        assert recheck.spec_hash() in text
+        solver = cvc5.Solver(cvc5.TermManager())
+        solver.setOption("strict-parsing", "true")
+        parser = cvc5.InputParser(solver)
+        parser.setStringInput(cvc5.InputLanguage.SMT_LIB_2_6, text, path.name)
+        said = ""
+        while not (command := parser.nextCommand()).isNull():
+            said += command.invoke(solver, parser.getSymbolManager())
+        assert said == "unsat\n"
+
+
+def test_z3_is_not_in_the_process(written: Path) -> None:
+    """Rechecking imports cvc5, not Z3."""
+    script = f"""
+import sys
+from pathlib import Path
+from kvlatch.proofs.recheck import recheck
+if __name__ == "__main__":
+    assert not recheck(Path({str(written)!r})).findings
+    sys.exit("z3" in sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+def test_one_byte_changed(certs: Path) -> None:
+    content = bytearray((certs / STEP).read_bytes())
+    content[-20] ^= 1
+    (certs / STEP).write_bytes(content)
+    assert finding(certs) == f"{STEP}: altered: its hash is not the manifest's"
+
+
+def test_one_file_removed(certs: Path) -> None:
+    (certs / STEP).unlink()
+    assert finding(certs) == f"{STEP}: missing"
+
+
+@pytest.mark.parametrize("name", ["more.smt2", "fix-a.locked/.hidden", "deep/down/step.smt2"])
+def test_one_file_added(certs: Path, name: str) -> None:
+    (certs / name).parent.mkdir(parents=True, exist_ok=True)
+    (certs / name).write_text("(check-sat)", encoding="utf-8")
+    assert finding(certs) == f"{name}: not in the manifest"
+
+
+def test_an_obligation_dropped_from_one_theorem(certs: Path) -> None:
+    """The file is still there, and still serves the other theorem."""
+    edit(certs, lambda doc: doc["theorems"][0]["files"].remove(STEP))
+    missing, header = recheck.recheck(certs).findings
+    assert missing == f"{LISTED}: without the obligation: step create"
+    assert header == f"{STEP}: its header is not what the manifest says of it"
+
+
+def test_an_obligation_dropped_altogether(certs: Path) -> None:
+    """Without its file and every mention of it, the spec still demands it."""
+
+    def drop(document: dict[str, Any]) -> None:
+        document["files"] = [file for file in document["files"] if file["name"] != STEP]
+        for theorem in document["theorems"]:
+            theorem["files"].remove(STEP)
+
+    edit(certs, drop)
+    (certs / STEP).unlink()
+    assert recheck.recheck(certs).findings == tuple(
+        f"{MANIFEST}: fix-a locked {prop}: without the obligation: step create"
+        for prop in ("terminal-sticky", "released-once")
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda doc: doc["files"].append(doc["files"][0]), "fix-a.locked/initial.smt2: listed twice"),
+        (
+            lambda doc: doc["theorems"][0]["files"].append(STEP),
+            f"{LISTED}: obligation twice: step create",
+        ),
+        (
+            lambda doc: doc["theorems"][0].update(lemmas=["told Failed"]),
+            f"{LISTED}: shares fix-a.locked/initial.smt2 with released-once, which has another scope or other lemmas",
+        ),
+        (
+            lambda doc: doc["theorems"][0].update(design="fix-z"),
+            f"{MANIFEST}: fix-z locked terminal-sticky: the spec has no such design, atomicity, property or scope",
+        ),
+        (
+            lambda doc: doc["theorems"][0].update(prop="no-pin"),
+            f"{MANIFEST}: fix-a locked no-pin: without the obligation: property no-pin",
+        ),
+        (
+            lambda doc: doc["theorems"][0].update(scope=scope_of(3)),
+            f"{LISTED}: unknown obligation: step leave",
+        ),
+        (lambda doc: doc["theorems"].pop(), "fix-a.locked/property-released-once.smt2: part of no theorem"),
+        (lambda doc: doc["shortest"].pop(), f"{SHORTER}: part of no theorem"),
+        (
+            lambda doc: doc["files"][1].update(design="fix-ab"),
+            f"{STEP}: its header is not what the manifest says of it",
+        ),
+    ],
+)
+def test_an_edited_manifest(certs: Path, change: Callable[[dict[str, Any]], object], expected: str) -> None:
+    edit(certs, change)
+    assert expected in recheck.recheck(certs).findings
+
+
+def test_another_spec(certs: Path) -> None:
+    """Then the obligations are about something else, and nothing more is said."""
+    edit(certs, lambda doc: doc.update(spec="0" * 64))
+    assert finding(certs) == f"{MANIFEST}: about the spec {'0' * 64}, and {recheck.spec_hash()} is installed"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "7", '{"format": 2}', '{"format": 1, "files": [7]}', '{"format": 1}'])
+def test_a_manifest_that_is_none(certs: Path, text: str) -> None:
+    (certs / MANIFEST).write_text(text, encoding="utf-8")
+    assert finding(certs).startswith(f"{MANIFEST}: ")
+
+
+def test_no_manifest(tmp_path: Path) -> None:
+    assert finding(tmp_path) == f"{MANIFEST}: missing"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("(check-sat)", "(check-sat)\n(assert false)", "not in this place"),
+        ("(check-sat)", "(exit)", "not in this place"),
+        ("(check-sat)", "(push 1)\n(assert false)\n(check-sat)", "(push 1) is not a command"),
+        ("(check-sat)", "(check-sat)\n(check-sat)", "not in this place"),
+        ("(check-sat)", "(define-fun no () Bool false)\n(check-sat)", "not a command of a certificate"),
+        ("(check-sat)", "", "not unsat"),
+        ("(check-sat)", "(check-sat", "not unsat"),
+        ("(assert", "(assert true) ;", "not unsat"),
+        ("(set-info :status unsat)", "(set-info :status sat)", "its header is not what the manifest says"),
+    ],
+)
+def test_a_forged_file(certs: Path, old: str, new: str, why: str) -> None:
+    """Its hash is right, and yet it does not do what a certificate does."""
+    forge(certs, STEP, (certs / STEP).read_text(encoding="utf-8").replace(old, new))
+    found = finding(certs)
+    assert found.startswith(f"{STEP}: ")
+    assert why in found
+
+
+def test_a_limit_is_not_unsat(monkeypatch: pytest.MonkeyPatch, written: Path) -> None:
+    monkeypatch.setattr(recheck, "_LIMIT", 1000)
+    assert answer((written / SHORTER).read_text(encoding="utf-8")) != "unsat"
+
+
+def test_a_counterexample_is_executed(certs: Path) -> None:
+    """A trace that is none is named; so is one with another length than the certificate says."""
+    run = read(certs / TRACE)
+    verify(run)
+    assert f"within {len(run.steps) - 2} steps" in (certs / SHORTER).read_text(encoding="utf-8")
+    forge(certs, TRACE, (certs / TRACE).read_text(encoding="utf-8").replace('"Failed"', '"Success"'))
+    assert finding(certs).startswith(f"{TRACE}: ")
+
+
+def test_the_unrolling_is_not_vacuous(written: Path) -> None:
+    """With one step more, the counterexample is in it."""
+    run = read(written / TRACE)
+    meaning = Meaning.of(run)
+    assert answer(certificates._unrolled(meaning.machine, BY_NAME["terminal-sticky"], len(run.steps) - 1)) == "sat"
+
+
+@pytest.mark.parametrize(("name", "atomicity"), LEVELS, ids=[" ".join(level) for level in LEVELS])
+@pytest.mark.parametrize("workers", [ANY, 1, 2])
+def test_what_is_demanded_is_what_is_proved(name: str, atomicity: Atomicity, workers: int) -> None:
+    """The names that are computed without Z3 are those of the prover's obligations."""
+    machine = Machine.of(DESIGNS[name], atomicity, EVERYTHING.network, EVERYTHING.instance(workers))
+    theory = (Theory if workers else AnyWorkers).of(machine)
+    invariant = Invariant(theory, tuple(theory.claim(lemma) for lemma in LEMMAS[:1]))
+    for prop in PROPERTIES:
+        theorem = Theorem(name, atomicity, prop.name, scope_of(workers), (), ())
+        assert sorted(demanded(theorem)) == sorted(obligation.name for obligation in invariant.obligations(prop))
+
+
+def test_the_prover_names_scopes_in_the_same_words(cells: list[Cell]) -> None:
+    assert {cell.verdict.scope for cell in cells if isinstance(cell.verdict, Proved)} == {scope_of(ANY)}
+
+
+def test_names_that_nothing_has() -> None:
+    with pytest.raises(Malformed, match="the spec has no such"):
+        demanded(Theorem("latch", "split", "no-pin", scope_of(ANY), (), ()))
+
+
+def test_a_proof_for_so_many_workers(tmp_path: Path) -> None:
+    """Its certificate says how many, and is rechecked like any other."""
+    ((cell,),) = decide("fix-a", "locked", [1], ["terminal-sticky"])
+    certify([cell], tmp_path / "certs")
+    assert recheck.recheck(tmp_path / "certs").findings == ()
+    assert same(tmp_path / "certs") == []
+    assert [theorem.scope for theorem in Manifest.read(tmp_path / "certs").theorems] == [scope_of(1)]
+
+
+def test_an_older_directory_is_replaced(certs: Path, cells: list[Cell]) -> None:
+    """Whole, and nothing is left beside it."""
+    certify(cells[2:3], certs)
+    assert recheck.recheck(certs).theorems == 1
+    assert not (certs / TRACE).exists()
+    assert [path.name for path in certs.parent.iterdir()] == ["certs"]
+
+
+def test_other_things_are_not_replaced(certs: Path, tmp_path: Path, cells: list[Cell]) -> None:
+    """A directory with anything else in it, or a file, stays as it is."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes").write_text("mine", encoding="utf-8")
+    (certs / "notes").write_text("mine", encoding="utf-8")
+    for target in (tmp_path / "mine", tmp_path / "mine" / "notes", certs):
+        with pytest.raises(Refused) as error:
+            certify(cells, target)
+        assert "\n" not in str(error.value)
+    assert (tmp_path / "mine" / "notes").read_text(encoding="utf-8") == "mine"
+    check_target(tmp_path / "new")
+
+
+def test_only_what_ships_is_certified(tmp_path: Path, cells: list[Cell]) -> None:
+    """A stranger's spec does not have the reader's own design."""
+    own = Cell(Row("mine:DESIGN", "locked", 1), "no-pin", cells[0].verdict, 0)
+    with pytest.raises(Refused, match="does not ship"):
+        certify([own], tmp_path / "certs")
+
+
+def test_nothing_is_half_written(certs: Path, cells: list[Cell], monkeypatch: pytest.MonkeyPatch) -> None:
+    """When writing fails, the older directory is still there, and nothing beside it."""
+
+    def fail(_: Manifest, __: Path) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Manifest, "write", fail)
+    with pytest.raises(OSError, match="disk full"):
+        certify(cells[:1], certs)
+    assert recheck.recheck(certs).findings == ()
+    assert [path.name for path in certs.parent.iterdir()] == ["certs"]

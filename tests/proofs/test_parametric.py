@@ -1,0 +1,380 @@
+"""Any number of rooms and workers: what is proved, what is noticed, and that it is true of every number that we try."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import attrs
+import pytest
+import z3
+
+from kvlatch.proofs import solvers
+from kvlatch.proofs.induction import Claim, Invariant, Obligation, Step, new_solver
+from kvlatch.proofs.lemmas import BY_NAME as BY_LEMMA
+from kvlatch.proofs.lemmas import LEMMAS, Lemma, implies, some_worker
+from kvlatch.proofs.mutants import MUTANTS, Mutant, without
+from kvlatch.proofs.parametric import AnyWorkers, effectively_propositional, footprint
+from kvlatch.proofs.search import explore
+from kvlatch.proofs.verdicts import Case, Proved, Unknown, earn
+from kvlatch.proofs.worlds import WORLDS
+from kvlatch.spec.designs import DESIGNS, Atomicity, Design
+from kvlatch.spec.model import ANY, EVERY, HERE, Action, Instance, Machine, job_room, named
+from kvlatch.spec.properties import BY_NAME, PROPERTIES, Property
+from kvlatch.spec.protocol import RULES, Rule, job, pages, phase, worker
+from kvlatch.spec.terms import TRUE, All, ForAll, Label, Term, Var, free
+
+LATCH = DESIGNS["latch"]
+SETTLEMENT = BY_NAME["settlement"]
+OTHERS = ("leave", "elsewhere")
+"""What other rooms can do to this one."""
+
+
+def theory_of(rules: tuple[Rule, ...] = RULES, design: Design = LATCH, level: Atomicity = "locked") -> AnyWorkers:
+    instance = Instance(workers=ANY, chunks=2, requests=2)
+    return AnyWorkers.of(Machine.of(design, level, "disorderly", instance, rules))
+
+
+def claimed(theory: AnyWorkers, lemmas: Sequence[Lemma] = LEMMAS) -> Invariant:
+    return Invariant(theory, tuple(map(theory.claim, lemmas)))
+
+
+def said(invariant: Invariant, obligations: Sequence[Obligation]) -> dict[str, str]:
+    """What Z3 says of each obligation, by name; whatever it says of the others."""
+    with_lemmas, bare = new_solver(AnyWorkers.logic), new_solver(AnyWorkers.logic)
+    with_lemmas.add(*invariant.axioms)
+    answers = {}
+    for obligation in obligations:
+        solver = bare if obligation.bare else with_lemmas
+        solver.push()
+        solver.add(*obligation.assertions)
+        answers[obligation.name] = str(solver.check())
+        solver.pop()
+    assert set(answers.values()) <= {"sat", "unsat"}, "in this fragment nothing is unknown"
+    return answers
+
+
+def opened(invariant: Invariant, obligations: Sequence[Obligation]) -> set[str]:
+    """The obligations to which there is a counterexample."""
+    return {name for name, answer in said(invariant, obligations).items() if answer == "sat"}
+
+
+def everything(invariant: Invariant) -> dict[str, Obligation]:
+    """All obligations of all properties, by name."""
+    return {each.name: each for prop in PROPERTIES for each in invariant.obligations(prop)}
+
+
+def conclusions(invariant: Invariant, prop: Property) -> list[Obligation]:
+    """What makes a property follow from the lemmas."""
+    return [each for each in invariant.obligations(prop) if each.name.startswith("property ")]
+
+
+def step(theory: AnyWorkers, name: str) -> Step:
+    return next(step for step in theory.steps if step.name == name)
+
+
+THEORY = theory_of()
+ALL = claimed(THEORY)
+
+
+# --- What is proved -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def case() -> Case:
+    return Case.of(ALL, PROPERTIES, "everything")
+
+
+def test_both_solvers_discharge_every_obligation(case: Case) -> None:
+    """All that the twelve properties of ``latch`` demand: one answer each, and each of them is twice unsat."""
+    assert list(case.answers) == list(everything(ALL))
+    assert {(answer.z3, answer.cvc5) for answer in case.answers.values()} == {("unsat", "unsat")}
+
+
+def test_what_other_rooms_do_is_among_the_obligations() -> None:
+    """Each property demands one step for each action and for each thing that other rooms do; these have no rank."""
+    actions = [action.label for action in THEORY.machine.model.actions]
+    for prop in PROPERTIES:
+        names = [each.name for each in ALL.obligations(prop)]
+        assert len(names) == len(set(names))
+        steps = [name.removeprefix("step ") for name in names if name.startswith("step ")]
+        assert steps == [*actions, *OTHERS]
+        ranks = [name.removeprefix("rank ") for name in names if name.startswith("rank ")]
+        assert ranks == (actions if prop.kind == "liveness" else [])
+
+
+def test_it_is_a_proof_of_all_that_one_worker_and_two_do(case: Case) -> None:
+    """Every property is earned, and every action that the search sees, of any of two workers, can start."""
+    taken = {
+        action.label_of_any
+        for workers in (1, 2)
+        for action in explore(Machine.of(LATCH, "locked", "late", Instance(workers, 1, 2)), []).taken
+    }
+    assert len(taken) > 30
+    assert taken < case.startable == {step.name for step in THEORY.steps}
+    assert all(isinstance(earn(case, prop, taken), Proved) for prop in PROPERTIES)
+
+
+def test_without_a_lemma_nothing_is_proved() -> None:
+    """Unless one worker alone has a chunk, another that gives up loses it for the first: a step is open."""
+    broken = claimed(THEORY, [lemma for lemma in LEMMAS if lemma.name != "one carrier"])
+    case = Case.of(broken, PROPERTIES, "everything")
+    assert case.startable == set()
+    failed = [answer for answer in case.answers.values() if not answer.discharged]
+    assert [(answer.name, answer.z3) for answer in failed] == [("step check_status worker=0 chunk=0", "sat")]
+    assert all(isinstance(earn(case, prop, set()), Unknown) for prop in PROPERTIES)
+
+
+@pytest.mark.parametrize(
+    ("claim", "open_"),
+    [
+        (phase == "new", False),
+        (phase == "boot", True),
+        (worker == "transferring", False),
+        (some_worker(worker == "idle"), True),
+        (ForAll("worker", worker == "transferring"), False),
+    ],
+    ids=["first", "not first", "of nobody", "there is nobody", "of all of nobody"],
+)
+def test_at_first_no_worker_serves_the_room(claim: Term, open_: bool) -> None:
+    """So what is said of workers is true of the initial state, unless it says that there are some."""
+    starts = claimed(THEORY, [Lemma("some", claim)]).starts
+    assert starts.bare
+    assert opened(claimed(THEORY, []), [starts]) == ({"initial"} if open_ else set())
+
+
+# --- What other rooms do --------------------------------------------------------------------------
+
+
+def test_an_idle_worker_may_leave() -> None:
+    """Nobody can count on an idle worker: that some worker is idle breaks by ``leave``, as it does by being taken."""
+    invariant = claimed(THEORY, [Lemma("somebody is idle", some_worker(worker == "idle"))])
+    broken = opened(invariant, invariant.inductive)
+    assert "step leave" in broken
+    assert {name.partition(" worker")[0] for name in broken} == {"step leave", "step take", "step take_stale"}
+
+
+def test_a_worker_that_is_busy_here_does_not_leave() -> None:
+    """That some worker transfers breaks only where that worker itself goes on."""
+    invariant = claimed(THEORY, [Lemma("somebody transfers", some_worker(worker == "transferring"))])
+    broken = opened(invariant, invariant.inductive)
+    assert {name.partition(" worker")[0] for name in broken} == {"step complete", "step break"}
+
+
+def test_whatever_happens_to_workers_elsewhere() -> None:
+    """A claim about workers wherever they are breaks by ``elsewhere``; about those that are here it does not."""
+    [var] = [var for var in THEORY.own.values() if var.field is job]
+    here = claimed(THEORY, [Lemma("here", job == "0")])
+    anywhere = Claim(Lemma("anywhere", job == "0"), THEORY.says([var == "0"]), (var == "0",), frozenset({var}))
+    assert "step elsewhere" not in opened(here, here.inductive)
+    invariant = Invariant(THEORY, (anywhere,))
+    assert "step elsewhere" in opened(invariant, invariant.inductive)
+
+
+def test_other_rooms_set_what_they_may() -> None:
+    """``leave`` takes the worker out of the room and no more; ``elsewhere`` sets all of it but where it is."""
+    leave, elsewhere = (step(THEORY, name) for name in OTHERS)
+    assert leave.sets.keys() == {THEORY.own[job_room]}
+    assert elsewhere.sets.keys() == set(THEORY.own.values()) - leave.sets.keys()
+    assert leave.action is elsewhere.action is None
+
+
+def test_steps_of_another_room_are_those_two_to_this_one() -> None:
+    """In runs of two rooms every lemma holds of the first, and the second does to it what the proof allows for.
+
+    A step of the second room changes nothing of the first; a worker it changes was not in the first, or idle there.
+    """
+    on = Machine.of(LATCH, "locked", "disorderly", Instance(workers=3, chunks=2, requests=2, rooms=2))
+    lemmas = All(tuple(term for lemma in LEMMAS for term in on.model.instances(lemma.claim)))
+    chance, moved = random.Random(0), set()  # noqa: S311 - fixed runs
+    for _ in range(4):
+        state = on.initial()
+        while enabled := on.enabled(state):
+            long = [action for action in enabled if action.name not in ("time_out", "abort", "hear_abort")]
+            action = chance.choice(long if long and chance.random() < 0.9 else enabled)
+            before, state = named(on, state), on.step(state, action)
+            assert on.holds(lemmas, state)
+            after = named(on, state)
+            if action.arguments["room"] == 0:
+                continue
+            for name in (name for name in before if before[name] != after[name]):
+                number = name.rpartition("_")[2]
+                assert name.endswith("@1") or number == str(action.arguments["worker"])
+                if not name.endswith("@1"):
+                    was_here = before[f"job_room_{number}"] == HERE
+                    assert not was_here or before[f"worker_{number}"] == "idle"
+                    assert after[f"job_room_{number}"] != HERE
+                    moved.add(was_here)
+    assert moved == {True, False}
+
+
+# --- What is noticed ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
+def test_a_mutant_is_not_proved(mutant: Mutant) -> None:
+    """There is a counterexample to a step of the changed row; where one is missing, to the property that it breaks."""
+    theory = theory_of(mutant.rules, mutant.design, mutant.atomicity)
+    changed = {rule.name for rule in mutant.rules if rule not in RULES}
+    if mutant.design is not LATCH:
+        changed = {rule.name for rule in RULES if rule.write}
+    steps = [step for step in theory.steps if step.action and step.action.rule.name in changed]
+    invariant = claimed(theory)
+    obligations = map(invariant.keeps, steps) if steps else conclusions(invariant, BY_NAME[mutant.prop])
+    assert any(opened(invariant, [each]) for each in obligations)
+    assert bool(steps) is (mutant.name != "no timeout")
+
+
+def test_a_worker_that_is_stuck_is_noticed() -> None:
+    """Where no row moves a worker on, settlement is not proved, although its scheduler could go on."""
+    invariant = claimed(theory_of(without("post")))
+    assert opened(invariant, conclusions(invariant, SETTLEMENT)) == {"property settlement, busy"}
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Rule("look again", "worker", "idle", "idle", job == "0"),
+        Rule("poll again", "scheduler", "free", "free", phase == "inflight"),
+    ],
+    ids=lambda rule: rule.name.replace(" ", "-"),
+)
+def test_a_row_that_goes_on_for_ever_is_noticed(rule: Rule) -> None:
+    """It has a rank obligation like any other, which alone has a counterexample, whatever the lemmas are."""
+    invariant = claimed(theory_of((*RULES, rule)), [])
+    ranks = [each for each in invariant.obligations(SETTLEMENT) if each.name.startswith("rank ")]
+    assert {name.partition(" worker")[0] for name in opened(invariant, ranks)} == {f"rank {rule.name}"}
+
+
+# --- What is refused ------------------------------------------------------------------------------
+
+
+def action(name: str) -> Action:
+    return next(action for action in THEORY.machine.model.actions if action.name == name)
+
+
+def setting(taken: Action, var: Var) -> Action:
+    """An action that also sets a variable to its first label."""
+    return attrs.evolve(taken, updates=(*taken.updates, (var, Label(var.labels[0]))))
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "message"),
+    [
+        ("take", EVERY, r"^take .* sets worker_every: of every worker$"),
+        ("create", EVERY, r"^create sets worker_every: of every worker$"),
+        ("create", 0, r"^create is no worker's, and sets a worker's variable$"),
+        ("write_w", 0, r"^write_w is no worker's, and sets a worker's variable$"),
+    ],
+)
+def test_an_action_that_reaches_beyond_its_room_is_refused(name: str, place: int, message: str) -> None:
+    """A row may set one worker, which acts: not all of them, and none if it is the room's."""
+    model = THEORY.machine.model
+    [var] = [var for var in model.variables if var.field is worker and var.place == place]
+    wrong = setting(action(name), var)
+    footprint(action(name), model)
+    with pytest.raises(ValueError, match=message):
+        footprint(wrong, model)
+    with pytest.raises(ValueError, match=message):
+        AnyWorkers.of(attrs.evolve(THEORY.machine, model=attrs.evolve(model, actions=(*model.actions, wrong))))
+
+
+def test_an_instance_with_several_rooms_is_refused() -> None:
+    """One room is looked at."""
+    with pytest.raises(ValueError, match="bound to an instance with several rooms"):
+        AnyWorkers.of(Machine.of(LATCH, "locked", "orderly", Instance(workers=ANY, rooms=2)))
+
+
+@pytest.mark.parametrize("design", DESIGNS.values(), ids=list(DESIGNS))
+def test_every_design_is_accepted(design: Design) -> None:
+    """All rows keep to their room, and all lemmas are decidable, in each atomicity."""
+    for level in design.atomicities:
+        theory = theory_of(design=design, level=level)
+        assert [claim.lemma for claim in claimed(theory).claims] == list(LEMMAS)
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        implies(worker == "taken", ~ForAll("other worker", worker == "idle")),
+        ~(worker == "taken") | ((phase == "boot") & some_worker(worker == "idle")),
+        ~((worker == "taken") & ForAll("worker", worker != "idle")),
+    ],
+    ids=["another", "some", "not all"],
+)
+def test_for_each_worker_there_is_another_is_refused(claim: Term) -> None:
+    """Each would bring the next, and nothing would be decidable any more."""
+    [term, *_] = THEORY.machine.model.instances(claim)
+    with pytest.raises(ValueError, match="not effectively propositional"):
+        effectively_propositional(term)
+    with pytest.raises(ValueError, match="not effectively propositional"):
+        THEORY.claim(Lemma("another", claim))
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        implies(worker == "taken", ForAll("other worker", worker == "idle")),
+        implies(phase == "boot", some_worker(worker == "idle")),
+        implies(ForAll("worker", worker == "idle"), pages == "none"),
+        TRUE,
+    ],
+    ids=["all others", "there is one", "all", "nothing"],
+)
+def test_what_is_decidable_is_accepted(claim: Term) -> None:
+    """Of each worker, that all others are such; of the room, that there is a worker or that all are such."""
+    for term in THEORY.machine.model.instances(claim):
+        effectively_propositional(term)
+
+
+def test_any_number_of_workers_is_no_machine_to_run() -> None:
+    """There is no state to enumerate: whoever tries is told so."""
+    on = THEORY.machine
+    for formula in (ForAll("worker", worker == "idle"), some_worker(worker == "idle")):
+        with pytest.raises(TypeError, match="no concrete states"):
+            on.holds(on.model.claim(formula), on.initial())
+
+
+# --- The text that cvc5 reads ---------------------------------------------------------------------
+
+
+def test_the_script_says_what_z3_is_asked() -> None:
+    """Read back by Z3, the script's assertions are the domain, the lemmas that were passed, and the obligation."""
+    some = ALL.claims[::2]
+    for name in ("step elsewhere", "step complete worker=0 chunk=0", "property settlement"):
+        obligation = everything(ALL)[name]
+        solver = z3.Solver()
+        solver.from_string(solvers._session(ALL, [(obligation, some)]).replace("(check-sat)\n(pop 1)", ""))
+        whole = [*THEORY.domain, *(claim.formula for claim in some), *obligation.assertions]
+        assert len(solver.assertions()) == len(whole)
+        for read, meant in zip(solver.assertions(), whole, strict=True):
+            differs = z3.SolverFor(AnyWorkers.logic)
+            differs.add(read != meant)
+            assert differs.check() == z3.unsat
+
+
+# --- True of every number that can be tried -------------------------------------------------------
+
+TRIED = [
+    *((world.network, world.instance(workers)) for workers in (1, 2) for world in WORLDS),
+    *((world.network, attrs.evolve(world.instance(3), chunks=1)) for world in WORLDS[:3]),
+]
+
+
+@pytest.mark.parametrize(("network", "instance"), TRIED, ids=lambda value: str(value).removeprefix("Instance"))
+def test_what_is_proved_is_true_of_every_state_that_is_reached(network: str, instance: Instance) -> None:
+    """The search reaches no state, with one, two or three workers, in which a lemma or a property is false."""
+    search = explore(Machine.of(LATCH, "locked", network, instance), PROPERTIES)  # type: ignore[arg-type]  # a Network
+    assert search.complete
+    assert (search.violations, search.cyclic) == ({}, False)
+    terms = [term for lemma in LEMMAS for term in search.layout.machine.model.instances(lemma.claim)]
+    assert search.count(~All(tuple(terms))) == 0
+    assert search.count(All(tuple(terms))) == search.states > 900 * (instance.workers > 1)
+
+
+def test_the_lemmas_that_are_tried_are_about_workers_too() -> None:
+    """Some lemmas speak of a worker, of all others, and of there being one: else nothing above would be parametric."""
+    assert {"workers locked", "one carrier"} <= {name for name in BY_LEMMA if "worker" in free(BY_LEMMA[name].claim)}
+    for claim in ALL.claims:
+        quantified = claim.lemma.name in ("one carrier", "taken by somebody")
+        assert any(var.place == EVERY and var.owner == "worker" for var in claim.reads) or not quantified
