@@ -217,7 +217,7 @@ class _Row:
             self._decide(name, verdict, 0)
 
     def induce_with_few(self) -> None:
-        """Prove what rests on a few lemmas: first what nearly every design keeps, then the rest at once, or one by one."""
+        """Prove what rests on a few lemmas: what nearly every design keeps, then the rest at once, or one by one."""
         rest = [name for name in FEW if name != "released-once"]
         tried = list[list[str]]()
         for group in (["released-once"], rest, *([name] for name in rest)):
