@@ -217,15 +217,13 @@ class _Row:
             self._decide(name, verdict, 0)
 
     def induce_with_few(self) -> None:
-        """Prove what rests on a few lemmas: what nearly every design keeps, then the rest at once, or one by one."""
-        rest = [name for name in FEW if name != "released-once"]
-        tried = list[list[str]]()
-        for group in (["released-once"], rest, *([name] for name in rest)):
-            names = [name for name in group if name in self.open]
-            if names and names not in tried:
-                tried.append(names)
-                lemmas = dict.fromkeys(lemma for name in names for lemma in FEW[name])
-                self._earn(Invariant(self.theory, tuple(self.theory.claim(LEMMA[lemma]) for lemma in lemmas)), names)
+        """Prove what rests on a few lemmas, all such claims together, or else one by one."""
+        names = [name for name in self.open if name in FEW]
+        for group in [names, *([name] for name in names if len(names) > 1)]:
+            still = [name for name in group if name in self.open]
+            lemmas = dict.fromkeys(lemma for name in still for lemma in FEW[name])
+            if still:
+                self._earn(Invariant(self.theory, tuple(self.theory.claim(LEMMA[lemma]) for lemma in lemmas)), still)
 
     def induce_with_all(self) -> None:
         """Prove what the whole pool of lemmas proves."""
