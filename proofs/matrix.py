@@ -55,9 +55,13 @@ def as_json(cell: Cell) -> dict[str, object]:
         if isinstance(verdict, Refuted)
         else None,
         "ms": round(cell.ms, 1),
-        **({"obligations": verdict.obligations} if isinstance(verdict, Proved) else {}),
+        **({"obligations": _rounded(verdict.obligations)} if isinstance(verdict, Proved) else {}),
         **({"reason": verdict.reason} if isinstance(verdict, Unknown) else {}),
     }
+
+
+def _rounded(times: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(ms, 1) for name, ms in times.items()}
 
 
 def tables(cells: Sequence[Cell], width: int) -> Iterable[Table]:

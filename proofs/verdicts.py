@@ -27,12 +27,11 @@ from kvlatch.spec.properties import Property
 
 @attrs.frozen
 class Proved:
-    """The property holds in every run within the scope."""
+    """The property holds in every run within the scope; each obligation with the milliseconds that Z3 took for it."""
 
     scope: str
     lemmas: tuple[str, ...]
-    obligations: int
-    ms: float
+    obligations: Mapping[str, float]
 
 
 @attrs.frozen
@@ -89,7 +88,7 @@ def earn(case: Case, prop: Property, taken: AbstractSet[str]) -> Verdict:
     if prop.name not in {mutant.prop for mutant in MUTANTS}:
         return Unknown("no mutant of the protocol breaks this property, so nothing shows that it could fail")
     lemmas = tuple(claim.lemma.name for claim in case.invariant.claims)
-    return Proved(case.scope, lemmas, len(asked), sum(answers.ms for answers in asked))
+    return Proved(case.scope, lemmas, {answers.name: answers.ms for answers in asked})
 
 
 def _startable(invariant: Invariant) -> set[str]:

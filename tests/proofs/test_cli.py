@@ -136,7 +136,7 @@ def test_every_pinned_trace_is_a_run_of_its_design_that_breaks_its_property() ->
 def test_a_verdict_that_is_not_the_pinned_one_is_a_failure() -> None:
     """A lost counterexample fails as a lost proof does."""
     row = Row("seed-control", "locked", 1)
-    proved, refuted = Proved("", (), 1, 1.0), Refuted(WORLDS[0], (("create", {}),) * 12)
+    proved, refuted = Proved("", (), {}), Refuted(WORLDS[0], (("create", {}),) * 12)
     assert matrix.differences([Cell(row, "terminal-sticky", refuted, 0)]) == {}
     assert matrix.differences([Cell(row, "terminal-sticky", proved, 0)]) == {
         (row, "terminal-sticky"): "holds, expected 12"

@@ -85,7 +85,7 @@ def test_thorough_asks_z3_for_the_length() -> None:
 def test_a_proof_of_what_the_search_breaks_is_a_disagreement() -> None:
     """The search goes on after a proof, and contradicts it if it can."""
     row = prove._Row(Row("seed-control", "locked", 1), {})
-    proof = Proved("nothing", (), 0, 0)
+    proof = Proved("nothing", (), {})
     row.decided["no-ghost"] = Cell(row.row, "no-ghost", proof, 0)
     with pytest.raises(Disagreement, match="no-ghost is proved, and broken in 7 steps"):
         row.search(WORLDS[0], to_the_end=True)
