@@ -137,6 +137,12 @@ class AnyWorkers(Theory):
         about = conjunction([evaluate(term, self.any_worker) for term in terms])
         return z3.ForAll([SOME], about) if any(_names_a_worker(term) for term in terms) else about
 
+    def unfolded(self, formula: z3.BoolRef) -> z3.BoolRef:
+        """What holds of every worker, said once more of the two that nearly every proof is about."""
+        if not z3.is_quantifier(formula):
+            return formula
+        return conjunction([formula, *(z3.substitute_vars(formula.body(), named) for named in (ACTOR, WITNESS))])
+
     @cached_property
     def witness(self) -> Valuation:
         """The state as the worker sees it of which a lemma may not hold."""

@@ -15,6 +15,7 @@ counterexample. An engine that contradicts another raises :class:`Disagreement`:
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 import time
@@ -120,7 +121,8 @@ def prove(rows: Sequence[Row], properties: Sequence[str], *, thorough: bool = Fa
     for row in rows:
         jobs.setdefault((row.design, row.atomicity), []).append(row.workers)
     hardest_first = sorted(jobs, key=lambda job: design_of(job[0]).clear, reverse=True)
-    with ProcessPoolExecutor(max_workers=CORES) as pool:
+    # These processes are short, and build terms most of the time: looking for cycles costs more than it frees.
+    with ProcessPoolExecutor(max_workers=CORES, initializer=gc.disable) as pool:
         futures = [
             pool.submit(decide, *job, sorted(jobs[job], reverse=True), properties, thorough=thorough)
             for job in hardest_first

@@ -72,8 +72,9 @@ def _session(invariant: Invariant, obligations: Iterable[tuple[Obligation, Itera
     """One SMT-LIB 2.6 script: each lemma defined once, then each obligation, with its lemmas, between push and pop."""
     theory = invariant.theory
     lines = [f"(set-logic {theory.logic})", *theory.declarations]
-    lines += [f"(define-fun |{claim.lemma.name}| () Bool {claim.formula.sexpr()})" for claim in invariant.claims]
-    lines += [f"(assert {formula.sexpr()})" for formula in theory.domain]
+    lemmas = {claim.lemma.name: theory.unfolded(claim.formula) for claim in invariant.claims}
+    lines += [f"(define-fun |{name}| () Bool {formula.sexpr()})" for name, formula in lemmas.items()]
+    lines += [f"(assert {theory.unfolded(formula).sexpr()})" for formula in theory.domain]
     for obligation, claims in obligations:
         lines.append("(push 1)")
         lines += [f"(assert |{claim.lemma.name}|)" for claim in claims]

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvlatch.proofs.columns import Columns, Layout
-from kvlatch.proofs.induction import Theory
+from kvlatch.proofs.induction import Theory, new_solver
+from kvlatch.proofs.search import explore
 from kvlatch.proofs.terms import width
 from kvlatch.spec.designs import DESIGNS, Atomicity, Design, Network
 from kvlatch.spec.model import Action, Instance, Machine
@@ -101,3 +102,24 @@ def test_every_run_survives_its_file(
     write(trace, path)
     assert read(path) == trace
     assert [action.label for action in verify(read(path)).actions] == [a.label for a, _ in steps if a]
+
+
+def test_z3_reaches_what_the_search_reaches_and_nothing_else() -> None:
+    """By Z3 no step leads out of the states that the search has reached, and each of them has been reached by steps."""
+    machine = Machine.of(DESIGNS["latch"], "locked", "orderly", Instance(workers=1, chunks=1))
+    search = explore(machine, [])
+    theory = Theory.of(machine)
+    value = theory.state.values
+    states = [search.layout.unpack(packed) for level in search.levels for packed in level.packed]
+    reached = z3.Or([z3.And([value[var] == index for var, index in state.items()]) for state in states])
+    solver = new_solver(theory.logic)
+    solver.add(*theory.domain)
+    assert solver.check(*theory.initial, z3.Not(reached)) == z3.unsat
+    for step in theory.steps:
+        after = z3.substitute(reached, theory.moves(step))
+        assert solver.check(reached, step.enabled, z3.Not(after)) == z3.unsat
+    without_one = z3.Or(reached.children()[:-1])
+    leads_out = [
+        (without_one, step.enabled, z3.Not(z3.substitute(without_one, theory.moves(step)))) for step in theory.steps
+    ]
+    assert any(solver.check(*question) == z3.sat for question in leads_out), "the control: a state is missing"
