@@ -63,7 +63,6 @@ concluding = worker.in_("arrived", "concluding", "write_s*")
 failing = worker.in_("failing", "fail*")
 hearing = bootstrap.in_("registered", "write_w*")
 infos_mine = ((infos == "first") & (gen == "first")) | ((infos == "second") & (gen == "second"))
-infos_heard = ((infos == "first") & (bootstrap_gen == "first")) | ((infos == "second") & (bootstrap_gen == "second"))
 
 LEMMAS: Final = (
     # Who acts for which request.
