@@ -139,29 +139,30 @@ def decide(
 ) -> list[list[Cell]]:
     """Every property of a design, with most workers first.
 
-    A proof for two workers is one for a single worker too: its runs are those in which the other takes no chunk.
+    What is proved with two workers holds with a single one too: its runs are those in which the other takes no chunk.
+    What could not be proved for any number of them is not tried again.
     """
     decided: list[list[Cell]] = []
     for count in workers:
         row = Row(design, atomicity, count)
-        proofs = (
-            {cell.prop: cell.verdict for cell in decided[-1] if isinstance(cell.verdict, Proved)} if decided else {}
-        )
-        decided.append(_decide_row(row, properties, proofs, thorough=thorough))
+        decided.append(_decide_row(row, properties, decided[-1] if decided else None, thorough=thorough))
     return decided
 
 
-def _decide_row(row: Row, properties: Sequence[str], proofs: Mapping[str, Proved], *, thorough: bool) -> list[Cell]:
+def _decide_row(row: Row, properties: Sequence[str], larger: list[Cell] | None, *, thorough: bool) -> list[Cell]:
     deciding = _Row(row, {name: BY_NAME[name] for name in properties})
     deciding.search(WORLDS[0], to_the_end=True)
-    deciding.inherit(proofs)
-    if not deciding.decided:
-        deciding.induce_with_all()
-    deciding.induce_with_few()
+    if larger is not None:
+        deciding.inherit({cell.prop: cell.verdict for cell in larger if isinstance(cell.verdict, Proved)})
+    else:
+        if not deciding.decided:
+            deciding.induce_with_all()
+        deciding.induce_with_few()
     for world in WORLDS[1:3]:
         deciding.search(world, to_the_end=thorough)
     deciding.search(WORLDS[3], to_the_end=False)
-    deciding.induce_with_all()
+    if larger is None:
+        deciding.induce_with_all()
     deciding.induce_with_what_is_kept()
     deciding.confirm(thorough=thorough)
     for name in deciding.open:
