@@ -122,7 +122,7 @@ class WheelFinder:
             return spec
         if name == "sglang.srt.environ" or name.startswith("sglang.srt.disaggregation."):
             return PathFinder.find_spec(name, path)
-        return ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
+        return ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]  # a finder may be its own loader
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return StubModule(spec.name)
@@ -160,7 +160,7 @@ def concrete(cls: type) -> type:
     The common sender is abstract in most versions: its poll then does nothing and returns None.
     """
     subclass = type(cls)(cls.__name__, (cls,), {})
-    subclass.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
+    subclass.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]  # what ABCMeta sets
     return subclass
 
 

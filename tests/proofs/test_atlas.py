@@ -255,7 +255,7 @@ def test_a_doubled_law_is_redundant_and_a_survivor_is_shown() -> None:
     assert census((*laws, again), STATUSES).redundant == ("Failed is final", "again")
     one = census(laws, STATUSES)
     mutant = next(iter(one.mutants))
-    assert attrs.evolve(one, mutants=one.mutants | {mutant: ()}).survivors == (mutant,)  # type: ignore[operator]
+    assert attrs.evolve(one, mutants=one.mutants | {mutant: ()}).survivors == (mutant,)  # type: ignore[operator]  # a dict
 
 
 # --- Algebra ----------------------------------------------------------------------------------------------------------
