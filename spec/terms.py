@@ -52,7 +52,7 @@ class Field(Term):
             return Same(self, other)
         return Is(self, self.index(other))
 
-    def __ne__(self, other: object) -> Term:  # type: ignore[override]
+    def __ne__(self, other: object) -> Term:  # type: ignore[override]  # a formula too
         return Not(self == other)
 
     __hash__ = object.__hash__
