@@ -1,0 +1,215 @@
+"""Event logs: events a second of each engine, beside a loop over a dict and the machine's own copy bandwidth.
+
+``python bench/log.py``: ten million events over 1,000 and over 1,000,000 rooms, in memory, all in one run, each figure
+the best of three. Time is that of the one thread that works: what others do on the machine counts less.
+``python bench/log.py --file EVENTS``: writes a Parquet log of so many events and checks it: peak memory and events/s.
+Exit code 1 if a ratio that is aimed at is missed or the engines disagree, 4 if numba (or, for a file, pyarrow) is
+missing.
+
+Two stages are timed. *look-up*: random 63-bit room ids, as SGLang draws them, become numbers, at 8 bytes an event.
+*judging*: the events are grouped by room and held against the laws, at 5 bytes an event: a number and a byte. A log
+whose rooms are numbered already needs the second one only; the ratio to the dict loop is given for it, and for both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from kvlatch.reference.log import check
+from kvlatch.reference.log_laws import EVENTS, OPS, SILENT, STATUSES, Laws
+from kvlatch.reference.log_rooms import Rooms, Tables
+
+COUNT: Final = 10_000_000
+AIMS: Final = {"numpy": 10, "fast": 50}
+"""How many times as fast as the dict loop an engine is to judge a log."""
+LIFE: Final = (
+    ("create", "Bootstrapping"), ("write", "WaitingForInput"), ("poll", "WaitingForInput"), ("write", "Transferring"),
+    ("poll", "Transferring"), ("poll", "Transferring"), ("write", "Success"), ("poll", "Success"), ("clear", "Absent"),
+)  # fmt: skip
+"""What a room goes through, again and again; in one room of a thousand the third event is an abort."""
+LAWS: Final = Laws.of()
+TABLES: Final = Tables.of(LAWS)
+
+Numbers = npt.NDArray[np.int32]
+Codes = npt.NDArray[np.uint8]
+
+
+def code(op: str, observed: str) -> int:
+    """The event that does this and shows that."""
+    return next(code for code, event in enumerate(EVENTS) if (event.op, event.observed) == (op, observed))
+
+
+def events(rooms: int, count: int, seed: int) -> tuple[Numbers, Codes]:
+    """Rooms by number, in a random order, and what happens to each; every room goes through its life in order."""
+    numbers = np.random.default_rng(seed).integers(0, rooms, count, dtype=np.int32)
+    by_room = np.argsort(numbers, kind="stable")
+    sizes = np.bincount(numbers, minlength=rooms)
+    age = np.empty(count, np.int64)
+    age[by_room] = np.arange(count) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    codes = np.array([code(*step) for step in LIFE], np.uint8)[age % len(LIFE)]
+    codes[(numbers % 1_000 == 7) & (age % len(LIFE) == 2)] = code("abort", "Failed")
+    return numbers, codes
+
+
+def dict_loop(rooms: list[int], codes: list[int]) -> dict[int, int]:
+    """What one would write first: the last status of each room, and the line of its first violation."""
+    unknown = len(STATUSES)
+    broken = [[law is not None for law in row] for row in LAWS.broken] + [[False] * len(EVENTS)]
+    after = [STATUSES.index(event.after) if event.after else unknown for event in EVENTS]
+    known: dict[int, int] = {}
+    violations: dict[int, int] = {}
+    for line, (room, event) in enumerate(zip(rooms, codes, strict=True), 1):
+        if event < SILENT:
+            if broken[known.get(room, unknown)][event] and room not in violations:
+                violations[room] = line
+            known[room] = after[event]
+    return violations
+
+
+def look_up(rooms: Rooms, ids: npt.NDArray[np.int64]) -> Numbers:
+    """The number of each room, block by block."""
+    blocks = range(0, len(ids), rooms.block)
+    return np.concatenate([rooms.number(ids[at : at + rooms.block]) for at in blocks])
+
+
+def judge(rooms: Rooms, numbers: Numbers, codes: Codes) -> dict[int, int]:
+    """The line of the first violation of each room, block by block."""
+    found: dict[int, int] = {}
+    for at in range(0, len(numbers), rooms.block):
+        broken = rooms.fold(numbers[at : at + rooms.block], codes[at : at + rooms.block], 1 + at)
+        found.update(zip(broken.rooms.tolist(), broken.lines.tolist(), strict=True))
+    return found
+
+
+def best(run: Callable[[], object], times: int = 3) -> float:
+    """Seconds of the fastest run."""
+    seconds = []
+    for _ in range(times):
+        start = time.thread_time()
+        run()
+        seconds.append(time.thread_time() - start)
+    return min(seconds)
+
+
+def in_memory(engines: dict[str, type[Rooms]]) -> int:
+    """Print the table; the exit code."""
+    source = np.ones(1 << 28, np.uint8)
+    target = np.empty_like(source)
+    bandwidth = len(source) / best(lambda: np.copyto(target, source), 5)
+    print(f"{COUNT:,} events. This machine copies {bandwidth / 1e9:.1f} GB/s. The floor of a stage is the time to copy")
+    print("its bytes once; the share says how near it comes. M is million events/s of one thread's own time.\n")
+    print(f"{'':26}   judging: 5 bytes an event    look-up: 8 bytes an event        both")
+    print(f"{'rooms':>9} {'order':8} {'engine':7}       M   floor  x dict           M   floor           M  x dict")
+    faults = []
+    for count in (1_000, 1_000_000):
+        numbers, codes = events(count, COUNT, seed=1)
+        ids = np.random.default_rng(2).integers(0, 2**63 - 1, count)[numbers]
+        as_lists = ids.tolist(), codes.tolist()
+        violations = dict_loop(*as_lists)
+        plain = best(lambda lists=as_lists: dict_loop(*lists), 2)  # type: ignore[misc]
+        print(f"{count:9,} {'any':8} {'dict':7} {'':41} {COUNT / plain / 1e6:17.1f}")
+        by_room = np.argsort(numbers, kind="stable")
+        for order, ids_, codes_ in (("any", ids, codes), ("grouped", ids[by_room], codes[by_room])):
+            for name, engine in engines.items():
+                rooms = engine(TABLES)
+                look_up(rooms, ids_)  # the table grows, which gives other numbers
+                slots = look_up(rooms, ids_)
+                if order == "any" and judge(rooms, slots, codes_) != violations:
+                    faults.append(f"{name} and the dict loop disagree on {count:,} rooms")
+                finding = best(lambda r=rooms, i=ids_: look_up(r, i))  # type: ignore[misc]
+                judging = best(lambda r=rooms, s=slots, c=codes_: judge(r, s, c))  # type: ignore[misc]
+                print(
+                    f"{count:9,} {order:8} {name:7}"
+                    f" {COUNT / judging / 1e6:7.1f} {COUNT * 5 / bandwidth / judging:7.1%} {plain / judging:7.1f}"
+                    f"     {COUNT / finding / 1e6:7.1f} {COUNT * 8 / bandwidth / finding:7.1%}"
+                    f"     {COUNT / (finding + judging) / 1e6:7.1f} {plain / (finding + judging):7.1f}"
+                )
+                if order == "any" and plain / judging < AIMS[name]:
+                    faults.append(
+                        f"{name} on {count:,} rooms judges less than {AIMS[name]} times as fast as the dict loop"
+                    )
+    for fault in faults:
+        print(f"missed: {fault}")
+    return 1 if faults else 0
+
+
+def write(path: Path, count: int, rooms: int) -> None:
+    """A Parquet log; every ten million events have rooms of their own."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    ops = np.array([OPS.index(event.op) for event in EVENTS], np.int8)
+    statuses = np.array([STATUSES.index(event.observed or "Absent") for event in EVENTS], np.int8)
+    name = pa.dictionary(pa.int8(), pa.string())
+    schema = pa.schema([("room", pa.int64()), ("op", name), ("status", name)])
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for seed, start in enumerate(range(0, count, COUNT)):
+            numbers, codes = events(rooms, min(COUNT, count - start), seed)
+            ids = np.random.default_rng(seed).integers(0, 2**63 - 1, rooms)[numbers]
+            op = pa.DictionaryArray.from_arrays(pa.array(ops[codes]), pa.array(OPS))
+            status = pa.DictionaryArray.from_arrays(pa.array(statuses[codes]), pa.array(STATUSES))
+            writer.write_table(pa.table([pa.array(ids), op, status], schema=schema), row_group_size=1 << 20)
+
+
+def on_file(count: int, rooms: int) -> int:
+    """Write a Parquet log, in another process, and check it in this one; the exit code."""
+    if not find_spec("pyarrow"):
+        print("not measured: a Parquet log needs pyarrow")
+        return 4
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "log.parquet"
+        sizes = [f"--file={count}", f"--rooms={rooms}", f"--write={path}"]
+        subprocess.run([sys.executable, __file__, *sizes], check=True)
+        print(f"{path.stat().st_size / 1e6:,.0f} MB of Parquet, {count:,} events")
+        peaks = [_peak()]
+
+        def progress(_done: int, _total: int) -> None:
+            peaks.append(_peak())
+
+        cpu = time.process_time()
+        report = check(path, progress=progress)
+        cpu = time.process_time() - cpu
+        print(f"peak memory: {peaks[0]:,.0f} MB to begin with, {peaks[len(peaks) // 10]:,.0f} MB after a tenth of it,")
+        print(f"{peaks[len(peaks) // 2]:,.0f} MB after half, {peaks[-1]:,.0f} MB at the end")
+        print(*list(report.lines())[-3:], f"{count / cpu / 1e6:.3g} M events for a second of CPU", sep="\n")
+    return 0
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main() -> int:
+    """Measure what was asked for; the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--file", type=int, metavar="EVENTS", help="check a Parquet log of so many events")
+    parser.add_argument("--rooms", type=int, default=100_000, help="rooms in each ten million of them")
+    parser.add_argument("--write", type=Path, metavar="PATH", help="only write that log")
+    options = parser.parse_args()
+    if options.write:
+        write(options.write, options.file, options.rooms)
+        return 0
+    if options.file:
+        return on_file(options.file, options.rooms)
+    try:
+        from kvlatch.reference.log_fast import FastRooms
+    except ImportError:
+        print("not measured: the engine `fast` needs numba")
+        return 4
+    return in_memory({"numpy": Rooms, "fast": FastRooms})
+
+
+if __name__ == "__main__":
+    sys.exit(main())
