@@ -435,11 +435,24 @@ def atlas() -> Atlas:
         (profile, clear): census((*one.laws, *CLEARS[clear]), (*STATUSES, None))
         for (profile, one), clear in product(five.items(), CLEARS)
     }
-    demands: dict[str, tuple[Sequence[Law], Cells]] = {profile: (one.laws, one.table) for profile, one in five.items()}
+    asked = demands(five, full)
+    return Atlas(renumberings(), clash(), five, full, tuple(rule(merge, asked) for merge in MERGES.values()))
+
+
+def demands(
+    five: Mapping[str, Census], full: Mapping[tuple[str, str], Census]
+) -> dict[str, tuple[Sequence[Law], Cells]]:
+    """What each profile, and each clear, demands of a rule: the laws, and the part of the table that they leave."""
+    asked: dict[str, tuple[Sequence[Law], Cells]] = {profile: (one.laws, one.table) for profile, one in five.items()}
     for (_, clear), one in full.items():
-        demands[clear] = CLEARS[clear], {cell: stored for cell, stored in one.table.items() if cell[0] is None}
-    rules = tuple(rule(merge, demands) for merge in MERGES.values())
-    return Atlas(renumberings(), clash(), five, full, rules)
+        asked[clear] = CLEARS[clear], {cell: stored for cell, stored in one.table.items() if cell[0] is None}
+    return asked
+
+
+def profiles_of(merge: Merge) -> Rule:
+    """Hold one rule against the two profiles alone: how far it is from each."""
+    five = {profile: census((*SHARED, law), STATUSES) for profile, law in PROFILES.items()}
+    return rule(merge, demands(five, {}))
 
 
 def _name(entry: Entry) -> str:

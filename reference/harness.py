@@ -21,7 +21,7 @@ import attrs
 
 from kvlatch.spec import protocol
 from kvlatch.spec.designs import DESIGNS, Network
-from kvlatch.spec.model import Instance, Machine
+from kvlatch.spec.model import Instance, Machine, named
 from kvlatch.spec.properties import PROPERTIES
 from kvlatch.spec.status import ABSENT, F, KVPoll, S, W
 from kvlatch.spec.terms import State, Term, Var
@@ -389,6 +389,11 @@ class Life:
 
     # ----------------------------------------------------------------------------------------------------------------
     # What is broken
+
+    def labels(self) -> dict[str, str]:
+        """This life as a state of the spec, by names."""
+        machine = _machine(self.bounds)
+        return named(machine, _state(self, machine))
 
     @property
     def deadlock(self) -> bool:

@@ -70,11 +70,15 @@ def _access(at: str, *, stores: bool) -> None:
 
 
 class Table(dict[Any, Any]):
-    """A mapping that threads share: before each access to an entry, the thread is held. ``keys_used`` audits them."""
+    """A mapping that threads share: before each access to an entry, the thread is held.
+
+    For an audit, ``keys_used`` has the keys of all accesses so far, and ``stores`` counts the stores.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.keys_used: set[object] = set()
+        self.stores = 0
 
     def _read(self, key: object) -> None:
         _access(f"reads {key}", stores=False)
@@ -83,6 +87,7 @@ class Table(dict[Any, Any]):
 
     def _store(self, key: object) -> None:
         _access(f"stores {key}", stores=True)
+        self.stores += 1
         self.keys_used.add(key)
         note(f"store {key}", None)
 

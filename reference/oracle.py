@@ -26,10 +26,13 @@ import attrs
 
 from kvlatch.reference.adapter import Adapter, AdapterFault, InProcess, MakeAdapter, Probe
 from kvlatch.reference.explore import DEADLOCK, STAGES, Play, Player, explore, wander
-from kvlatch.reference.harness import Seen
+from kvlatch.reference.harness import Move, Seen
 from kvlatch.reference.story import Kind, Line, Story, text
+from kvlatch.spec.model import Instance
 from kvlatch.spec.properties import BY_NAME, PROPERTIES
 from kvlatch.spec.status import ABSENT
+from kvlatch.spec.traces import Step as TraceStep
+from kvlatch.spec.traces import Trace
 
 if TYPE_CHECKING:
     import pytest
@@ -68,11 +71,15 @@ class Finding:
 
     @property
     def sentence(self) -> str:
+        """The verdict, with what was seen."""
+        return f"{self.law} is broken: {self.seen}"
+
+    @property
+    def seen(self) -> str:
         """What was seen."""
         life = self.play.life
         if self.law == DEADLOCK:
-            waiting = " and ".join(f"{thread} {active.at}" for thread, active in life.active)
-            return f"{self.law} is broken: {waiting}"
+            return " and ".join(f"{thread} {active.at}" for thread, active in life.active)
         chunks = ", ".join(life.chunks)
         words = {
             "status": life.polled[1] if life.polled else life.status,
@@ -83,7 +90,7 @@ class Finding:
             "wire": life.wire,
             "chunks": chunks,
         }
-        return f"{self.law} is broken: {BY_NAME[self.law].broken.format(**words)}"
+        return BY_NAME[self.law].broken.format(**words)
 
     @property
     def story(self) -> Story:
@@ -105,9 +112,44 @@ class Finding:
             parts.append(f"reports of the same kind: {', '.join(reports)}")
         return "\n\n".join(parts)
 
+    @property
+    def trace(self) -> Trace:
+        """The play as a trace, for a file: the variables are the spec's, the actions are the moves."""
+        bounds = self.play.bounds
+        first, *lives = self.play.lives
+        steps = (
+            TraceStep(first.labels()),
+            *(
+                TraceStep(life.labels(), move.event or GOES_ON, {}, move.thread)
+                for move, life in zip(self.play.moves, lives, strict=True)
+            ),
+        )
+        instance = Instance(bounds.workers, bounds.chunks, bounds.requests)
+        loop = len(steps) - 1 if self.law in BY_NAME and BY_NAME[self.law].kind == "liveness" else None
+        return Trace(self.subject, "threads", bounds.network, instance, self.law, steps, loop)
+
     def as_json(self) -> dict[str, object]:
         """The finding for machines."""
         return {"law": self.law, "sentence": self.sentence, "moves": len(self.play.moves), "play": str(self.play)}
+
+
+GOES_ON: Final = "goes_on"
+"""The action of a move in which a held thread goes on."""
+
+
+def text_of(trace: Trace) -> str:
+    """The play that a finding's trace tells, as text; ValueError if it is not such a trace."""
+    moves = [
+        Move(step.thread or "", None) if step.action == GOES_ON else Move.parse(_event(step))
+        for step in trace.steps[1:]
+    ]
+    sizes = trace.instance
+    return " ".join([f"{trace.network}-{sizes.chunks}-{sizes.workers}-{sizes.requests}", *map(str, moves)])
+
+
+def _event(step: TraceStep) -> str:
+    thread = step.thread or ""
+    return f"{step.action}/{thread.removeprefix('worker ')}" if thread.startswith("worker ") else str(step.action)
 
 
 def _line(number: int, play: Play) -> Line:
