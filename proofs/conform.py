@@ -24,9 +24,8 @@ from kvlatch.reference.explore import Player, replay
 from kvlatch.reference.merge_table import extract
 from kvlatch.reference.oracle import LAWS, Finding, Profile, Report, examine, laws_of, text_of
 from kvlatch.reference.process import Process
-from kvlatch.reference.sglang import SglangError
 from kvlatch.reference.story import Line, Story, text
-from kvlatch.reference.vllm import VllmError
+from kvlatch.reference.wheels import PublishedError
 from kvlatch.spec.traces import SUFFIX, Trace, TraceError, read, write
 
 
@@ -54,7 +53,7 @@ def answer(question: Question, output: Output) -> int:
         return _answered(question, output)
     except vectors.VectorError as error:
         raise Failure(str(error), USAGE) from error
-    except (AdapterFault, SglangError, VllmError) as error:
+    except (AdapterFault, PublishedError) as error:
         raise Failure(str(error), getattr(error, "exit_code", UNKNOWN)) from error
 
 
@@ -144,9 +143,9 @@ def _published(project: str, version: str, question: Question, output: Output) -
             judged = [Judged(one.law, one.verdict, one.sentence, _text(subject, one)) for one in run]
             return output.scripted(subject, judged, [attrs.asdict(one) for one in run])
         case "vllm":
+            if unknown := [law for law in question.only if law not in vllm_laws.BY_LAW]:
+                raise Failure(f"no law is called {unknown[0]!r}: they are {', '.join(vllm_laws.BY_LAW)}", USAGE)
             found = [one for one in vllm_laws.judge(version) if one.law.name in question.only or not question.only]
-            if not found:
-                raise Failure(f"no law is called {question.only[0]!r}: they are {', '.join(vllm_laws.BY_LAW)}", USAGE)
             judged = [Judged(one.law.name, one.verdict, one.sentence, one.text) for one in found]
             return output.scripted(f"vllm {version}", judged, [one.as_json() for one in found])
     raise Failure(f"{project!r} is no package that kvlatch can drive: they are sglang and vllm", USAGE)

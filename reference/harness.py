@@ -324,6 +324,8 @@ class Life:
                 return attrs.evolve(self, phase="boot")
             case "metadata":
                 return attrs.evolve(self, infos=call.request) if call.request == self.request else self
+            case "abort_notice" | "stale_abort_notice":  # which may take the metadata away again
+                return attrs.evolve(self, infos=0) if call.request == self.infos else self
             case "abort":
                 return attrs.evolve(self, latch=S if self.status == S else F)
             case "poll":
@@ -402,15 +404,20 @@ class Life:
 
     def broken(self) -> list[str]:
         """The properties that are broken now, by name."""
-        machine, bad = _machine(self.bounds), _bad(self.bounds)
-        state = _state(self, machine)
-        broken = [name for name in bad if name not in _POLLED and machine.holds(bad[name], state)]
+        broken = [name for name in _broken_in(self.bounds, self._values()) if name not in _POLLED]
         if self.polled is not None:
             phase, said = self.polled
-            state = _state(attrs.evolve(self, phase=phase, status=said, latch="none"), machine)
-            latched = said in (F, S) and said != self.status  # the sender's own word, which hides the table's
-            broken += [name for name in _POLLED if not latched and machine.holds(bad[name], state)]
+            polled = attrs.evolve(self, phase=phase, status=said, latch="none")
+            about_table = said == self.status  # else the sender has a word of its own, which hides the table's
+            broken += [
+                name
+                for name in _broken_in(self.bounds, polled._values())
+                if name == "no-pin" or (name in _POLLED and about_table)
+            ]
         return broken + ["settlement"] * self._never_settles()
+
+    def _values(self) -> tuple[int, ...]:
+        return tuple(_state(self, _machine(self.bounds)).values())
 
     def _never_settles(self) -> bool:
         """All that is left is to poll, and the poll has changed nothing; or to wait for pages that nobody releases."""
@@ -441,6 +448,14 @@ def _bad(bounds: Bounds) -> dict[str, Term]:
     """The bad states of the safety properties."""
     model = _machine(bounds).model
     return {prop.name: model.claim(prop.bad) for prop in PROPERTIES if prop.kind == "safety"}
+
+
+@cache
+def _broken_in(bounds: Bounds, values: tuple[int, ...]) -> tuple[str, ...]:
+    """The safety properties that a state of the spec breaks; its values are in the order of the variables."""
+    machine = _machine(bounds)
+    state = dict(zip(machine.model.variables, values, strict=True))
+    return tuple(name for name, claim in _bad(bounds).items() if machine.holds(claim, state))
 
 
 def _state(life: Life, machine: Machine) -> State:

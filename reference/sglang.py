@@ -33,17 +33,8 @@ from typing import Any, Final, Literal, get_args
 
 import attrs
 
-from kvlatch.reference.sglang_wheels import (
-    BACKENDS,
-    CannotFetch,
-    SglangError,
-    UnknownVersion,
-    WheelMismatch,
-    backends,
-    backends_in,
-    fetch,
-    versions,
-)
+from kvlatch.reference.sglang_wheels import BACKENDS, backends, backends_in, fetch, versions
+from kvlatch.reference.wheels import CannotFetch, PublishedError, UnknownVersion, WheelMismatch
 
 __all__ = [
     "ABSENT",
@@ -56,7 +47,6 @@ __all__ = [
     "Op",
     "Part",
     "Script",
-    "SglangError",
     "Step",
     "UnknownBackend",
     "UnknownVersion",
@@ -101,13 +91,13 @@ _WITH_STATUS: Final = frozenset({"write", "put", "reduce", "conclude"})
 _CONTINUES: Final = frozenset({"step", "post", "finish"})
 
 
-class UnknownBackend(SglangError):
+class UnknownBackend(PublishedError):
     """That version has no such backend."""
 
     exit_code = 2
 
 
-class AdapterFault(SglangError):
+class AdapterFault(PublishedError):
     """The script could not be carried out: a crash, a time-out, a lock, an answer that is none."""
 
     exit_code = 3

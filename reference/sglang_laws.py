@@ -18,6 +18,7 @@ import attrs
 
 from kvlatch.reference import sglang
 from kvlatch.reference.sglang import ABSENT, STATUSES, AdapterFault, LockHeld, Observation, Script, Step
+from kvlatch.reference.wheels import PublishedError
 from kvlatch.spec.merges import KEEP, Kept, Table
 from kvlatch.spec.properties import BY_NAME
 from kvlatch.spec.status import B, F, KVPoll, S, T, W
@@ -400,7 +401,7 @@ LAWS: Final = (
 LAW: Final = {law.name: law for law in LAWS}
 
 
-class UnknownLaw(sglang.SglangError):
+class UnknownLaw(PublishedError):
     """No law has that name."""
 
     exit_code = 2

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kvlatch.reference import sglang_wheels
+from kvlatch.reference.wheels import Package
 
 BASE = """
 class KVPoll:
@@ -50,7 +51,8 @@ def make_wheel(cache: Path, monkeypatch: pytest.MonkeyPatch, conn: str) -> Path:
     with zipfile.ZipFile(wheel, "w") as archive:
         for name, source in {**sources, "common/__init__": "", "base/__init__": ""}.items():
             archive.writestr(f"sglang/srt/disaggregation/{name}.py", source)
-    pin = sglang_wheels.Pin("0", wheel.name, hashlib.sha256(wheel.read_bytes()).hexdigest())
-    monkeypatch.setattr(sglang_wheels, "pins", lambda: {"0": pin})
+    pins = cache / "pins.txt"
+    pins.write_text(f"0 {wheel.name} {hashlib.sha256(wheel.read_bytes()).hexdigest()}\n")
+    monkeypatch.setattr(sglang_wheels, "PACKAGE", Package("sglang", "sglang", pins))
     monkeypatch.setenv("KVLATCH_CACHE", str(cache))
     return wheel

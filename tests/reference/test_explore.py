@@ -169,8 +169,16 @@ def test_the_senders_own_word_is_not_the_tables() -> None:
     moves = "create metadata poll send start/0 finish/0 abort poll"
     sights = (B, W, say(W), say(T, True), S, S, say(S, KVPoll.Failed))
     assert "success-not-overwritten" not in lived(moves, *sights).broken()
+    hidden = "create metadata poll send start/0 finish/0 poll"  # Success, shown as Transferring for a while
+    assert lived(hidden, *sights[:-2], say(S, KVPoll.Transferring)).broken() == ["no-pin", "settlement"]
     overwritten = (*sights[:-2], F, say(F))
     assert "success-not-overwritten" in lived(moves, *overwritten).broken()
+
+
+def test_an_abort_notice_may_take_the_metadata_away() -> None:
+    """Metadata, an abort notice, and only then the room: nobody is waiting for a wake-up."""
+    early = ("metadata create", W, B), ("metadata abort_notice create", W, F, B)
+    assert [lived(*play, bounds="disorderly-1-1-1").broken() for play in early] == [["no-lost-wakeup"], []]
 
 
 def test_deadlock() -> None:
