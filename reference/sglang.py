@@ -24,15 +24,12 @@ kind LockHeld; `outcomes` gives it as the outcome of that one script.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from typing import Any, Final, Literal, get_args
 
 import attrs
 
+from kvlatch.reference.child import Unusable, ask
 from kvlatch.reference.sglang_wheels import BACKENDS, backends, backends_in, fetch, versions
 from kvlatch.reference.wheels import CannotFetch, PublishedError, UnknownVersion, WheelMismatch
 
@@ -85,7 +82,7 @@ Part = Literal["whole", "begin", "step", "post", "finish"]
 STATUSES: Final = ("Failed", "Bootstrapping", "WaitingForInput", "Transferring", "Success")
 ABSENT: Final = "Absent"
 
-_CHILD: Final = ("-m", "kvlatch.reference.sglang_child")
+_CHILD: Final = "kvlatch.reference.sglang_child"
 _OF_SENDER: Final = frozenset({"abort", "poll", "reduce", "clear", "timeout", "send", "send_last"})
 _WITH_STATUS: Final = frozenset({"write", "put", "reduce", "conclude"})
 _CONTINUES: Final = frozenset({"step", "post", "finish"})
@@ -216,14 +213,15 @@ def outcomes(
     }
     who = f"sglang {version} {backend}"
     try:
-        plays = [[_outcome(play, who) for play in plays] for plays in _ask(request, timeout)]
+        runs = ask(_CHILD, request, timeout=timeout, hidden=["SGLANG_", "SGL_"])["runs"]
+        plays = [[_outcome(play, who) for play in plays] for plays in runs]
         shape = [[len(play) if isinstance(play, list) else -1 for play in script] for script in plays]
         if len(shape) != len(scripts) or any(
             len(lengths) != repeat or {*lengths} - {-1, len(script)}
             for lengths, script in zip(shape, scripts, strict=True)
         ):
-            raise _Unusable("the answer does not fit the scripts")
-    except _Unusable as error:
+            raise Unusable("the answer does not fit the scripts")
+    except Unusable as error:
         raise AdapterFault(f"{who}: {error}") from error
     except (KeyError, TypeError, ValueError) as error:
         raise AdapterFault(f"{who}: unusable answer: {error!r}") from error
@@ -238,36 +236,6 @@ def _outcome(play: dict[str, Any], who: str) -> list[Observation] | AdapterFault
     if "fault" in play:
         return (LockHeld if play["lock"] else AdapterFault)(f"{who}: {play['fault']}")
     return [Observation(**seen) for seen in play["seen"]]
-
-
-class _Unusable(Exception):
-    """The child has not done what it was asked."""
-
-
-def _ask(request: dict[str, object], timeout: float) -> Any:
-    """The child's answer, of any shape. Raises _Unusable, or ValueError where it is not JSON."""
-    # What the user has set for an engine must not change what is observed.
-    environment = {n: v for n, v in os.environ.items() if not n.startswith(("SGLANG_", "SGL_"))}
-    try:
-        child = subprocess.run(
-            [sys.executable, "-P", *_CHILD],
-            input=json.dumps(request),
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            env=environment,
-            timeout=timeout,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise _Unusable(f"no answer in {timeout:g} s") from None
-    if child.returncode != 0:
-        said = child.stderr.strip().splitlines() or ["nothing said"]
-        raise _Unusable(f"exit status {child.returncode}: {said[-1]}")
-    answer = json.loads(child.stdout)
-    if "fault" in answer:
-        raise _Unusable(answer["fault"])
-    return answer["runs"]
 
 
 def _check(script: Script) -> None:

@@ -13,11 +13,12 @@ import sys
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from kvlatch.reference.sglang_child_room import Room
 from kvlatch.reference.sglang_child_threads import Actor, Ended, Fault, LockHeld
 from kvlatch.reference.sglang_child_upstream import Upstream
+from kvlatch.reference.stand_ins import private_stdout
 
 
 class Stage:
@@ -87,14 +88,6 @@ def stay_on_this_core() -> None:
     if hasattr(os, "sched_setaffinity") and stat.exists():
         after_name = stat.read_text().rpartition(")")[2].split()
         os.sched_setaffinity(0, {int(after_name[36])})  # field 39 of proc(5): the core last run on
-
-
-def private_stdout() -> TextIO:
-    """The real standard output; from now on, what anybody prints goes to standard error."""
-    private = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    sys.stdout = sys.stderr
-    return private
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ Whatever upstream's code asks of them beyond what they have is `Incomplete`: a f
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, Final
@@ -30,25 +29,6 @@ class Part(SimpleNamespace):
         if name.startswith("__"):
             raise AttributeError(name)
         raise Incomplete(f"asked for {name}, which it was not given")
-
-
-class Nothing:
-    """A part of the scheduler that has no bearing on the status: false, empty, and silent when called."""
-
-    def __getattr__(self, name: str) -> Any:
-        return Nothing()
-
-    def __call__(self, *_: Any, **__: Any) -> Any:
-        return Nothing()
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
 
 
 class Table(dict[int, Any]):

@@ -20,7 +20,6 @@ from kvlatch.reference.sglang_child_parts import (
     ROOM,
     Chunks,
     Drained,
-    Nothing,
     Socket,
     Table,
     Wire,
@@ -29,6 +28,7 @@ from kvlatch.reference.sglang_child_parts import (
 )
 from kvlatch.reference.sglang_child_threads import Ended, Fault, Incomplete
 from kvlatch.reference.sglang_child_upstream import Upstream
+from kvlatch.reference.stand_ins import Nothing
 
 ABSENT: Final = "Absent"
 LONG_AGO: Final = 0.0

@@ -6,7 +6,6 @@ standard library, NumPy excepted, is answered by stand-ins: no GPU, no torch, no
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import importlib
 import inspect
@@ -14,73 +13,18 @@ import logging
 import queue
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from kvlatch.reference.sglang_child_threads import Threading
+from kvlatch.reference.stand_ins import Struct, StubModule
 
 PACKAGE = "sglang.srt.disaggregation"
 WORKERS = ("transfer_worker", "_transfer_worker")
 """The loop of a transfer worker, by the names that it has had."""
-
-
-class StubType(abc.ABCMeta):
-    """The type of the stand-ins: false classes that come to nothing when called or subscripted.
-
-    As a decorator, a stand-in gives back what it decorates. The type derives from `ABCMeta`, so that a foreign class
-    may have a stand-in and an ABC as its bases.
-    """
-
-    def __getattr__(cls, name: str) -> Any:
-        return stub(name)
-
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        if "is_stub" not in vars(cls):  # a foreign class, derived from a stand-in
-            return super().__call__(*args, **kwargs)
-        decorates = len(args) == 1 and not kwargs and callable(args[0])
-        return args[0] if decorates else cls
-
-    def __bool__(cls) -> bool:
-        return False
-
-    def __getitem__(cls, item: Any) -> Any:
-        return cls
-
-    def __iter__(cls) -> Iterator[Any]:  # or else `in` would ask __getitem__ for ever
-        return iter(())
-
-    def __gt__(cls, other: Any) -> bool:
-        return False
-
-
-def stub(name: str) -> StubType:
-    """A new stand-in.
-
-    Raises AttributeError for a special name: a stand-in must not pretend to follow protocols.
-    """
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return StubType(name, (), {"is_stub": True})
-
-
-class StubModule(ModuleType):
-    """A module in which every name is a stand-in."""
-
-    def __getattr__(self, name: str) -> Any:
-        value = stub(name)
-        setattr(self, name, value)
-        return value
-
-
-class Struct:
-    """Stands in for `msgspec.Struct`, whose subclasses are constructed from their fields."""
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__()
-        dataclasses.dataclass(cls)
 
 
 class WheelFinder:

@@ -23,10 +23,6 @@ into which asynchronous scheduling takes them apart::
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -34,6 +30,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import attrs
 
+from kvlatch.reference.child import Unusable, ask
 from kvlatch.reference.wheels import CannotFetch, Package, UnknownVersion, WheelMismatch
 from kvlatch.reference.wheels import PublishedError as VllmError
 
@@ -73,7 +70,7 @@ _OPS: Final[dict[Who, tuple[Op, ...]]] = {
     "network": ("read_ends", "read_breaks", "lose_notice", "repeat_notice"),
     "time": ("expire", "settle"),
 }
-_CHILD: Final = ("-m", "kvlatch.reference.vllm_child")
+_CHILD: Final = "kvlatch.reference.vllm_child"
 
 
 class AdapterFault(VllmError):
@@ -264,28 +261,10 @@ def _explored(bounds: Bounds, found: dict[str, Any]) -> Explored:
 def _ask(version: str, request: Mapping[str, object], timeout: float, read: Callable[[Any], T]) -> T:
     """What is read in the child's answer to a request. Raises AdapterFault, or what `fetch` raises."""
     wheel = fetch(version)
-    # What the user has set for an engine must not change what is observed.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")}
     try:
-        child = subprocess.run(
-            [sys.executable, "-P", *_CHILD],
-            input=json.dumps({"wheel": str(wheel), **request}),
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            env=environment,
-            timeout=timeout,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise AdapterFault(f"vllm {version}: no answer in {timeout:g} s") from None
-    if child.returncode != 0:
-        said = child.stderr.strip().splitlines() or ["nothing said"]
-        raise AdapterFault(f"vllm {version}: exit status {child.returncode}: {said[-1]}")
-    try:
-        answer = json.loads(child.stdout)
-        if "fault" in answer:
-            raise AdapterFault(f"vllm {version}: {answer['fault']}")
+        answer = ask(_CHILD, {"wheel": str(wheel), **request}, timeout=timeout, hidden=["VLLM_"])
         return read(answer)
+    except Unusable as error:
+        raise AdapterFault(f"vllm {version}: {error}") from error
     except (KeyError, TypeError, ValueError) as error:
         raise AdapterFault(f"vllm {version}: unusable answer: {error!r}") from error

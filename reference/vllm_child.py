@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from kvlatch.reference.sglang_child import private_stdout
+from kvlatch.reference.stand_ins import private_stdout
 from kvlatch.reference.vllm_child_engines import Fault, World
 from kvlatch.reference.vllm_child_parts import ROLES, builds
 from kvlatch.reference.vllm_child_upstream import Upstream

@@ -14,8 +14,9 @@ from collections import deque
 from types import SimpleNamespace
 from typing import Any, Final
 
+from kvlatch.reference.stand_ins import Nothing
 from kvlatch.reference.vllm_child_parts import BLOCK_SIZE, REQUEST, ROLES, Agent, Blocks, Build, Network, Pool, Waiting
-from kvlatch.reference.vllm_child_upstream import Nothing, Upstream
+from kvlatch.reference.vllm_child_upstream import Upstream
 
 LEASE: Final = 481.0
 """Seconds: longer than any version keeps blocks for a reader that it does not hear of."""

@@ -12,7 +12,8 @@ import queue
 from types import SimpleNamespace
 from typing import Any, Final
 
-from kvlatch.reference.vllm_child_upstream import Nothing, Upstream
+from kvlatch.reference.stand_ins import Nothing
+from kvlatch.reference.vllm_child_upstream import Upstream
 
 REQUEST: Final = "request"
 """The request's id, on both engines."""

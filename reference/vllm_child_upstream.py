@@ -9,13 +9,13 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from kvlatch.reference.sglang_child_upstream import Struct, StubModule
+from kvlatch.reference.stand_ins import Nothing, Struct, StubModule
 
 TRANSFER: Final = "vllm.distributed.kv_transfer"
 CONNECTOR: Final = f"{TRANSFER}.kv_connector"
@@ -33,39 +33,6 @@ REAL: Final = (
     f"{CONNECTOR}.v1.base", f"{CONNECTOR}.v1.metrics", "vllm.v1.core.sched.interface", SCHEDULER,
     "vllm.v1.core.sched.utils", "vllm.v1.outputs", "vllm.v1.request", RUNNER,
 )  # fmt: skip
-
-
-class Nothing:
-    """A part of an engine that has no bearing on the transfer: false, empty, and silent when called.
-
-    What it is given it has; whatever else it is asked for is nothing again.
-    """
-
-    def __init__(self, **given: Any) -> None:
-        vars(self).update(given)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Nothing()
-
-    def __call__(self, *_: Any, **__: Any) -> Any:
-        return Nothing()
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
-
-    def __getitem__(self, item: Any) -> Any:
-        return Nothing()
-
-    def __gt__(self, other: Any) -> bool:
-        return False
 
 
 class WheelFinder:

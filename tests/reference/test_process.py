@@ -144,7 +144,7 @@ def test_what_is_no_answer_is_the_programs_fault(started: Started, step: Step, a
         started(answering(answer)).play([(step,)])
     text = str(caught.value)
     assert "\n" not in text
-    assert len(text) < 300
+    assert len(text) < 1000  # the answer is cut short, the path of the program is not
 
 
 @pytest.mark.parametrize(

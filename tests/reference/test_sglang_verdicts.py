@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +46,12 @@ def test_the_file_is_what_its_writer_writes() -> None:
     assert list(dict.fromkeys(line.version for line in lines)) == list(VERSIONS)
     assert {len(line.cells) for line in lines} == {len(LAWS)}
     assert all(re.fullmatch(r"kept|-|[1-9]", word) for line in lines for word in line.cells)
+
+
+def test_the_readme_shows_them() -> None:
+    """The README has the table of what is pinned: `make sglang` renews both."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    assert f"<!-- sglang: begin -->\n{render(pinned())}\n<!-- sglang: end -->" in readme
 
 
 def test_the_merges_are_those_of_the_spec() -> None:
