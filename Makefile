@@ -2,8 +2,8 @@ PYTHON ?= python3
 VENV   := .venv
 PIP    := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
-# What the tests need beside the package itself; `make test EXTRAS=dev,gpu` adds the GPU wheels.
-EXTRAS ?= dev
+# What the tests need beside the package itself. What a missing extra is for is skipped, and says so.
+EXTRAS ?= dev,fast,gpu,logs
 
 # Each stamp stands for a finished install. An install that broke off leaves none, and the next
 # call starts again from an empty environment.
@@ -15,15 +15,24 @@ DEV := $(VENV)/.installed-dev
 INSTALL = $(PIP) --constraint constraints.txt --no-build-isolation --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help prove test lint clean
+.PHONY: help prove certificates sglang test coverage lint clean
 
 help:   ## show this list
-	@sed -n 's/^\([a-z]*\): .*## /\1\t/p' Makefile | expand -t 8
+	@sed -n 's/^\([a-z]*\): .*## /\1\t/p' Makefile | expand -t 16
 
 prove: $(RUN)  ## check that every verdict is the pinned one
 	$(VENV)/bin/kvlatch prove
 
-test: lint  ## lint, then run the tests with coverage
+certificates: $(RUN)  ## write the certificates that the wheel ships, after a change of spec/ or of a proof
+	$(VENV)/bin/kvlatch prove --certificates proofs/certificates.tar.gz
+
+sglang: $(RUN)  ## run every law on every published sglang manager, and renew the table in the README
+	$(VENV)/bin/python bench/sglang.py
+
+test: lint  ## lint, then run the tests on two cores
+	$(VENV)/bin/python -m pytest --numprocesses 2 --dist loadfile
+
+coverage: $(DEV)  ## run the tests on one core, and say which branches they leave out
 	$(VENV)/bin/python -m pytest --cov
 
 lint: $(DEV)  ## ruff and mypy, changing nothing

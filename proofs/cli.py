@@ -1,7 +1,6 @@
 """The command line. Everything heavy is imported inside the commands, so that ``--help`` answers at once.
 
-Exit codes: 0 what was asked holds; 1 it is violated, and a trace has been written; 2 usage, or bad input; 3 unknown, a
-time-out, or a fault of foreign code; 4 it cannot be checked here; 70 an internal error, never to be read as a verdict.
+What the exit codes mean is in ``exits.py``.
 """
 
 from __future__ import annotations
@@ -13,9 +12,11 @@ import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
+
+from kvlatch.proofs.exits import INTERNAL, INTERRUPTED, OK, UNKNOWN, USAGE, VIOLATED, Failure
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,23 +24,8 @@ if TYPE_CHECKING:
     from kvlatch.proofs.prove import Cell, Row
     from kvlatch.spec.designs import Design
 
-OK: Final = 0
-VIOLATED: Final = 1
-USAGE: Final = 2
-UNKNOWN: Final = 3
-INTERNAL: Final = 70
-INTERRUPTED: Final = 130
-
 _PIPED_WIDTH: Final = 160
 """Columns when the output is no terminal: enough for the whole matrix."""
-
-
-class Failure(Exception):
-    """What the user should read, in one line, and the exit code that goes with it."""
-
-    def __init__(self, line: str, code: int) -> None:
-        super().__init__(line)
-        self.code = code
 
 
 def main() -> NoReturn:
@@ -82,6 +68,7 @@ def cli() -> None:
 @click.option("--atomicity", "atomicities", multiple=True, type=click.Choice(["locked", "split", "cas"]))
 @click.option("--property", "properties", multiple=True, metavar="NAME", help="One of the twelve properties.")
 @click.option("--workers", multiple=True, type=click.IntRange(1, 4), help="Transfer workers; by default 1 and 2.")
+@click.option("--only", type=click.Choice(["ptx"]), help="Instead, the CUDA kernels: the PTX that NVRTC emits.")
 @click.option("--thorough", is_flag=True, help="Every cell by every engine that can decide it (minutes).")
 @click.option(
     "--traces",
@@ -93,8 +80,8 @@ def cli() -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @click.option(
     "--certificates",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Also write what is proved as files that another solver can check.",
+    type=click.Path(path_type=Path),
+    help="Also write files that another solver can check: into a directory, or an archive NAME.tar.gz.",
 )
 @click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Also write a JUnit report.")
 @click.option("--pin", is_flag=True, help="Make these verdicts, and their traces, the expected ones.")  # fmt: skip
@@ -103,6 +90,7 @@ def prove(
     atomicities: tuple[str, ...],
     properties: tuple[str, ...],
     workers: tuple[int, ...],
+    only: str | None,
     thorough: bool,
     traces: Path,
     as_json: bool,
@@ -119,6 +107,8 @@ def prove(
     from kvlatch.proofs import matrix
     from kvlatch.proofs.prove import Disagreement, UnknownName, select
 
+    if only is not None:
+        return _prove_kernels(as_json=as_json)
     if certificates:
         _certificates_may_go(certificates)
     selection = bool(designs or atomicities or properties or workers)
@@ -148,6 +138,16 @@ def prove(
     if not failures:
         return OK
     return VIOLATED if not selection or "Refuted" in verdicts else UNKNOWN
+
+
+def _prove_kernels(*, as_json: bool) -> int:
+    """Every kernel on every architecture, and every planted bug refuted."""
+    from kvlatch.proofs import kernels
+
+    findings = [*kernels.prove_kernels(), *kernels.refute_planted()]
+    for line in [json.dumps(kernels.as_json(f)) for f in findings] if as_json else kernels.lines(findings):
+        click.echo(line)
+    return kernels.exit_code(findings)
 
 
 def _properties(wanted: Sequence[str]) -> list[str]:
@@ -272,25 +272,31 @@ def _pin_traces(cells: Sequence[Cell]) -> None:
 
 
 @cli.command()
-@click.argument("directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("certificates", type=click.Path(path_type=Path, exists=True), required=False)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def recheck(directory: Path, as_json: bool) -> int:
+def recheck(certificates: Path | None, as_json: bool) -> int:
     """Check certificates with cvc5 alone: complete, unaltered, about this spec, and each obligation unsatisfiable.
 
-    Exit 0 if so, 1 with one line for each file that is not as it should be.
+    CERTIFICATES is a directory or an archive; by default, those of every pinned verdict, which come with kvlatch. Exit
+    0 if so, 1 with one line for each file that is not as it should be.
     """
     import attrs
+    from rich.progress import Progress
 
+    from kvlatch.proofs.recheck import SHIPPED
     from kvlatch.proofs.recheck import recheck as check
 
-    report = check(directory)
+    with Progress(console=_console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("checking")
+        report = check(certificates or SHIPPED, lambda done, files: progress.update(task, completed=done, total=files))
     if as_json:
         click.echo(json.dumps(attrs.asdict(report)))
     else:
         for finding in report.findings:
             click.echo(finding)
         if not report.findings:
-            click.echo(f"{report.theorems} theorems, {report.files} files: every obligation is unsat by cvc5 alone")
+            about = f"{report.theorems} theorems, {report.counterexamples} counterexamples, {report.files} files"
+            click.echo(f"{about}: every obligation is unsat by cvc5 alone")
     return VIOLATED if report.findings else OK
 
 
@@ -344,7 +350,7 @@ def replay(
     Exit 0 if the property holds on what was observed, 1 if it is violated.
     """
     from kvlatch.proofs import replay as replays
-    from kvlatch.reference.sglang import SglangError
+    from kvlatch.reference.wheels import PublishedError
     from kvlatch.spec.traces import TraceError, read
 
     try:
@@ -358,7 +364,7 @@ def replay(
             result = replays.on_sglang(run, version, backend, repeat, timeout, _design(design))
     except (TraceError, replays.CannotReplay) as error:
         raise Failure(str(error), USAGE) from error
-    except SglangError as error:
+    except PublishedError as error:
         raise Failure(str(error), error.exit_code) from error
     if as_json:
         click.echo(json.dumps(result.as_json()))
@@ -367,6 +373,97 @@ def replay(
         for remark in getattr(result, "remarks", []):
             click.echo(f"   {remark}")
     return VIOLATED if result.violated else OK
+
+
+@cli.command()
+@click.argument("log", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option(
+    "--profile",
+    type=click.Choice(["first-terminal-wins", "failure-overrides"]),
+    default="first-terminal-wins",
+    show_default=True,
+    help="May a late Failed replace Success?",
+)
+@click.option("--design", metavar="NAME", help="Also hold every write against the merge of this design.")
+@click.option("--quiet", type=click.IntRange(1), metavar="N", help="A live room is pinned after N lines without it.")
+@click.option("--engine", type=click.Choice(["auto", "numpy", "fast", "cupy"]), default="auto", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def check(log: Path, profile: Any, design: str | None, quiet: int | None, engine: Any, as_json: bool) -> int:
+    """Check an event log (NDJSON, Parquet or Arrow): the first violation of each room, final statuses, pinned rooms.
+
+    Exit 0 if nothing is wrong, 1 if a room breaks a law or is pinned, 2 if the log cannot be read to its end.
+    """
+    from rich.progress import Progress
+
+    from kvlatch.reference.log import check as check_log
+    from kvlatch.reference.log_read import LogError
+
+    try:
+        with Progress(console=_console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+            task = progress.add_task(log.name)
+            report = check_log(
+                log,
+                profile=profile,
+                design=_design(design),
+                quiet=quiet,
+                engine=engine,
+                progress=lambda done, total: progress.update(task, completed=done, total=total),
+            )
+    except LogError as error:
+        raise Failure(str(error), error.exit_code) from error
+    if as_json:
+        click.echo(json.dumps(report.as_json()))
+    else:
+        for line in report.lines():
+            click.echo(line)
+    return report.exit_code
+
+
+@cli.command()
+@click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--size", type=click.Choice(["small", "medium", "large"]), default="small", show_default=True)
+def vectors(directory: Path, size: Any) -> int:
+    """Write test vectors for managers in any language; run them with `kvlatch conform --exec COMMAND --vectors`."""
+    from kvlatch.reference.vectors import VectorError, write
+
+    try:
+        count = write(directory, size)
+    except VectorError as error:
+        raise Failure(str(error), USAGE) from error
+    click.echo(f"{directory}: {count} cases; run them with: kvlatch conform --exec COMMAND --vectors {directory}")
+    return OK
+
+
+@cli.command()
+@click.argument("target", required=False, metavar="[MODULE:MAKE_ADAPTER|sglang==VERSION|vllm==VERSION]")
+@click.option("--exec", "program", metavar="COMMAND", help="A program that speaks the line protocol, with arguments.")
+@click.option("--backend", default="nixl", show_default=True, help="Which manager of an sglang version.")
+@click.option("--only", multiple=True, metavar="LAW", help="Only this law.")
+@click.option(
+    "--profile",
+    type=click.Choice(["first terminal wins", "failure overrides"]),
+    default="first terminal wins",
+    show_default=True,
+    help="May a late Failed replace Success?",
+)
+@click.option("--merge", is_flag=True, help="Extract the table of MAKE_ADAPTER's update, and prove what follows.")
+@click.option(
+    "--vectors", "cases", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Run these test vectors."
+)
+@click.option("--play", metavar="TEXT|FILE", help="Play a finding once more: its text, or its trace.")
+@click.option("--explore", is_flag=True, help="sglang: let the oracle look for interleavings by itself.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the random plays.")
+@click.option("--traces", type=click.Path(path_type=Path, file_okay=False), help="Write what is found there.")
+@click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Also write a JUnit report.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def conform(traces: Path | None, junit: Path | None, as_json: bool, **question: Any) -> int:
+    """Hold a manager against the laws: your adapter, a program in any language, or a published version.
+
+    Exit 0 if it keeps every law, 1 if it breaks one (each with a shortest run that shows it), 3 if it cannot be driven.
+    """
+    from kvlatch.proofs.conform import Output, Question, answer
+
+    return answer(Question(**question), Output(as_json, junit, traces))
 
 
 def _design(name: str | None) -> Design | None:

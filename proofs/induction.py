@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import TypeVar
 
 import attrs
 import z3
@@ -25,8 +26,10 @@ from kvlatch.proofs.ranking import BITS, Part, parts
 from kvlatch.proofs.terms import Symbolic, width
 from kvlatch.spec.model import Action, Machine
 from kvlatch.spec.properties import Property
-from kvlatch.spec.protocol import THREADS, worker
+from kvlatch.spec.protocol import THREADS, gen, status, worker
 from kvlatch.spec.terms import Term, Var, assign, evaluate, fields
+
+Expression = TypeVar("Expression", z3.BoolRef, z3.BitVecRef)
 
 _LIMIT = 20_000_000
 """Z3's resource limit for one query; what needs more is unknown."""
@@ -127,17 +130,17 @@ class Theory:
         """An axiom in a form that is the same to logic, and quicker to use."""
         return formula
 
-    def after(self, step: Step, claim: Claim) -> z3.BoolRef:
-        """A lemma, said of the state after a step."""
-        return z3.substitute(claim.formula, self.moves(step))
+    def goal(self, claim: Claim) -> z3.BoolRef:
+        """What has to be kept of a lemma: here, all that it says."""
+        return claim.formula
+
+    def after(self, step: Step, term: Expression) -> Expression:
+        """A term over the state, said of the state after a step."""
+        return z3.substitute(term, [(self.state.values[var], new) for var, new in step.sets.items()])
 
     def touched(self, step: Step, claim: Claim) -> bool:
         """The step sets something that the lemma reads."""
         return not claim.reads.isdisjoint(step.sets)
-
-    def moves(self, step: Step) -> list[tuple[z3.BitVecRef, z3.BitVecRef]]:
-        """What a step sets: each variable's term before, and after."""
-        return [(self.state.values[var], term) for var, term in step.sets.items()]
 
     def stuck(self, prop: Property) -> list[Obligation]:
         """The state is bad and no fair action is enabled: impossible.
@@ -190,28 +193,32 @@ class Invariant:
 
     def keeps(self, step: Step) -> Obligation:
         """The action leads to a state without some lemma: impossible."""
-        after = [self.theory.after(step, claim) for claim in self.claims if self.theory.touched(step, claim)]
-        return Obligation(f"step {step.name}", (step.enabled, z3.simplify(z3.Not(conjunction(after)))))
+        goals = [self.theory.goal(claim) for claim in self.claims if self.theory.touched(step, claim)]
+        broken = z3.Not(self.theory.after(step, conjunction(goals)))
+        return Obligation(f"step {step.name}", (step.enabled, z3.simplify(broken)))
 
     def descends(self, step: Step) -> Obligation:
         """The action does not make the rank smaller: impossible."""
-        moves = self.theory.moves(step)
+        # Where a derived step stores depends on the lemmas; a row's own step needs none, and is cheaper without.
+        bare = step.action is not None and not step.action.part
+        higher = z3.simplify(z3.Not(self._lowers(step)))
+        return Obligation(f"rank {step.name}", (*self.theory.local, step.enabled, higher), bare=bare)
+
+    def _lowers(self, step: Step) -> z3.BoolRef:
+        """Of the numbers of the rank, a step leaves those before its own as they are, and makes its own smaller."""
+        theory = self.theory
+        if (request := next((var for var in step.sets if var.field is gen), None)) is not None:
+            first = theory.state.is_(request, 0)
+            return z3.And(first, z3.Not(theory.after(step, first)))
         if step.action and step.action.part == "retry":
             thread = THREADS[step.action.rule.actor]
             (seen,) = (var for var in step.sets if var.field is thread.seen)
             # A retry sets nothing but what its thread has seen: that was out of date before, and is not after.
-            status = next(value for var, value in self.theory.state.values.items() if var.name == "status")
-            out_of_date = self.theory.state.values[seen] != status
-            lower = z3.And(out_of_date, z3.Not(z3.substitute(out_of_date, moves)), z3.BoolVal(len(step.sets) == 1))
-        else:
-            touched = [part.term for part in self.theory.potential if part.var in step.sets]
-            before = sum(touched, z3.BitVecVal(0, BITS))
-            lower = z3.ULT(z3.substitute(before, moves), before)
-        # Where a derived step stores depends on the lemmas; a row's own step needs none, and is cheaper without.
-        bare = step.action is not None and not step.action.part
-        return Obligation(
-            f"rank {step.name}", (*self.theory.local, step.enabled, z3.simplify(z3.Not(lower))), bare=bare
-        )
+            current = next(value for var, value in theory.state.values.items() if var.field is status)
+            out_of_date = theory.state.values[seen] != current
+            return z3.And(out_of_date, z3.Not(theory.after(step, out_of_date)), z3.BoolVal(len(step.sets) == 1))
+        potential = sum((part.term for part in theory.potential if part.var in step.sets), z3.BitVecVal(0, BITS))
+        return z3.ULT(theory.after(step, potential), potential)
 
 
 def keep(theory: Theory, lemmas: Sequence[Lemma]) -> Invariant:
@@ -232,7 +239,8 @@ def keep(theory: Theory, lemmas: Sequence[Lemma]) -> Invariant:
     while True:
         dropped = set[Claim]()
         for step in theory.steps:
-            goals = {claim: theory.after(step, claim) for claim in claims - dropped if theory.touched(step, claim)}
+            touched = {claim for claim in claims - dropped if theory.touched(step, claim)}
+            goals = {claim: theory.after(step, theory.goal(claim)) for claim in touched}
             solver.push()
             solver.add(step.enabled)
             dropped |= _broken(solver, [assumed[claim] for claim in claims], goals)

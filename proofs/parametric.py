@@ -23,7 +23,7 @@ from functools import cached_property
 import attrs
 import z3
 
-from kvlatch.proofs.induction import Claim, Obligation, Step, Theory, conjunction
+from kvlatch.proofs.induction import Claim, Expression, Obligation, Step, Theory, conjunction
 from kvlatch.proofs.terms import Symbolic, width
 from kvlatch.spec.model import EVERY, HERE, Action, Machine, Model, job_room
 from kvlatch.spec.properties import Property
@@ -143,25 +143,19 @@ class AnyWorkers(Theory):
             return formula
         return conjunction([formula, *(z3.substitute_vars(formula.body(), named) for named in (ACTOR, WITNESS))])
 
-    @cached_property
-    def witness(self) -> Valuation:
-        """The state as the worker sees it of which a lemma may not hold."""
-        return _valuation(self.machine, WITNESS)
+    def goal(self, claim: Claim) -> z3.BoolRef:
+        """What has to be kept of a lemma: that it holds of one arbitrary worker, who stands for all."""
+        formula = claim.formula
+        return z3.substitute_vars(formula.body(), WITNESS) if z3.is_quantifier(formula) else formula
 
-    def after(self, step: Step, claim: Claim) -> z3.BoolRef:
-        """A lemma, said of the state after a step and of one worker: of the actor, what it sets; of another, as before.
-
-        What is asked of it is whether it can be false, so one arbitrary worker stands for all.
-        """
-        before = self.witness
-        values = dict(before.values)
-        for var, value in before.values.items():
-            if var.owner != "worker":
-                values[var] = step.sets.get(var, value)
-            elif (new := step.sets.get(self._of(var))) is not None:
-                values[var] = z3.If((EACH if var.place == EVERY else WITNESS) == ACTOR, new, value)
-        after = attrs.evolve(before, values=values)
-        return conjunction([evaluate(term, after) for term in claim.terms])
+    def after(self, step: Step, term: Expression) -> Expression:
+        """A term, said of the state after a step: of the actor, what the step sets; of any other worker, as before."""
+        changes, each = [], z3.Var(0, Worker)
+        for var, new in step.sets.items():
+            function = self.state.values[var].decl()
+            of_worker = var.owner == "worker"
+            changes.append((function, z3.If(each == ACTOR, new, function(each)) if of_worker else new))
+        return z3.substitute_funs(term, *changes)
 
     def touched(self, step: Step, claim: Claim) -> bool:
         """The step sets something that the lemma reads, of this worker or of every one."""

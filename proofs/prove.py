@@ -48,6 +48,9 @@ HEADLINES: Final = (
 
 CORES: Final = 2
 
+LOOSE: Final[dict[str, Design]] = {}
+"""Designs that neither ship nor can be imported: made in this process, of a merge that was extracted."""
+
 
 class Disagreement(Exception):
     """Two engines answered one question differently: one of them, or the spec, is wrong."""
@@ -85,8 +88,8 @@ class Cell:
 
 def design_of(name: str) -> Design:
     """A design that ships, by name; or the reader's own, as ``module:NAME``, importable from here."""
-    if name in DESIGNS:
-        return DESIGNS[name]
+    if (known := DESIGNS.get(name) or LOOSE.get(name)) is not None:
+        return known
     module, colon, attribute = name.partition(":")
     if not colon:
         raise UnknownName(f"no design is called {name!r}: known are {', '.join(DESIGNS)}; your own is module:NAME")

@@ -1,9 +1,10 @@
-"""The rank: a pair of numbers that every step makes smaller, so no run goes on for ever.
+"""The rank: three numbers that every step makes smaller, the first that differs deciding, so no run goes on for ever.
 
-The first is the sum of potentials: each label of a field has one, the number of steps that may still come from it;
-what is not listed has none. Every step lowers it but one: a retry lowers the second number, which counts the threads
-that wait between their read and their swap while what they have seen is out of date. A store may raise the second
-number, but moves its own thread on, and so lowers the first. With finitely many requests and workers both are finite.
+The first is the number of requests that may still come on the room id: a second one leaves one less. The second is the
+sum of potentials: each label of a field has one, the number of steps that may still come from it; what is not listed
+has none. Every other step lowers it but one: a retry lowers the third number, which counts the threads that wait
+between their read and their swap while what they have seen is out of date. A store may raise the third number, but
+moves its own thread on, and so lowers the second. With finitely many requests and workers all three are finite.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from kvlatch.spec.model import Model
 from kvlatch.spec.protocol import (
     bootstrap,
     chunk,
-    gen,
     latch,
     metadata,
     notice,
@@ -30,10 +30,9 @@ from kvlatch.spec.protocol import (
 )
 from kvlatch.spec.terms import Field, Var
 
-BITS: Final = 10
+BITS: Final = 8
 
 POTENTIAL: Final[dict[Field, dict[str, int]]] = {
-    gen: {"first": 250},
     phase: {"new": 21, "boot": 18, "running": 15, "inflight": 12, "clearing": 9, "forgetting": 6, "releasing": 3},
     latch: {"none": 3},
     scheduler: {"free": 1},

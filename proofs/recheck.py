@@ -1,14 +1,16 @@
 """Certificates, checked again by cvc5 alone: nothing that is imported here imports Z3.
 
 A certificate directory is what ``certificates.py`` writes: one SMT-LIB 2.6 file per obligation, each to be
-unsatisfiable; traces; and ``manifest.json``, which says which files a theorem consists of. :func:`recheck` demands that
+unsatisfiable; traces; and ``manifest.json``, which says which files a theorem consists of. It may be packed into one
+archive, as those are that come with this package (:data:`SHIPPED`). :func:`recheck` demands that
 
 * the manifest is about the spec that is installed, by its hash;
 * no file is missing, altered, added, or listed and then not used;
 * each theorem lists every obligation that the spec's own rows demand, once, and no other;
-* each file begins with the header that the manifest implies, does nothing but declare, assert and ask once, at its
-  end, and cvc5 answers unsat within a resource limit;
-* each trace is a run of the spec to a state that breaks its property, and has a certificate that no shorter one does.
+* each file begins with the header that the manifest implies, does nothing but declare, define, assert and ask once, at
+  its end, and cvc5 answers unsat within a resource limit;
+* each trace is a run of the spec to a state that breaks its property, and has a certificate that no shorter one does:
+  one file for all traces of one instance.
 
 What it cannot see is whether the assertions are those of the obligation that the header names: whoever forges a file
 and its hash can forge both. ``certificates.same`` computes every text again, with Z3, and compares.
@@ -17,17 +19,22 @@ and its hash can forge both. ``certificates.same`` computes every text again, wi
 from __future__ import annotations
 
 import json
+import tarfile
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from hashlib import sha256
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import attrs
 import cvc5
 from attrs.validators import deep_iterable, instance_of
 
+import kvlatch.proofs
 import kvlatch.spec
 from kvlatch.proofs.worlds import EVERYTHING, scope_of
 from kvlatch.spec.designs import DESIGNS
@@ -35,15 +42,22 @@ from kvlatch.spec.model import ANY, build
 from kvlatch.spec.properties import BY_NAME
 from kvlatch.spec.traces import Trace, TraceError, read, verify
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 MANIFEST: Final = "manifest.json"
+SHIPPED: Final = Path(__file__).with_name("certificates.tar.gz")
+"""The certificates of every pinned verdict."""
 CORES: Final = 2
 
-_COMPUTED_FROM: Final = ("certificates", "induction", "lemmas", "parametric", "ranking", "terms", "worlds")
-"""The modules here that obligations are computed from, besides all of the spec."""
-_COMMANDS: Final = {"set-info", "set-logic", "declare-sort", "declare-const", "declare-fun", "assert", "check-sat"}
+_COMPUTED_FROM: Final = {
+    kvlatch.spec: ("designs", "merges", "model", "properties", "protocol", "status", "terms"),
+    kvlatch.proofs: ("bmc", "induction", "lemmas", "parametric", "ranking", "solvers", "terms", "worlds"),
+}
+"""The modules that obligations are computed from."""
+_COMMANDS: Final = {
+    "set-info", "set-logic", "declare-sort", "declare-const", "declare-fun", "define-fun", "assert", "check-sat",
+}  # fmt: skip
 _LIMIT: Final = 10_000_000
-"""cvc5's resource limit for one file; the hardest needs less than a tenth of it."""
+"""cvc5's resource limit for one file; the hardest needs an eighth of it."""
 
 _text: Any = attrs.field(validator=instance_of(str))
 _texts: Any = attrs.field(converter=tuple, validator=deep_iterable(instance_of(str)))
@@ -88,9 +102,9 @@ class Theorem:
 
 @attrs.frozen
 class Shortest:
-    """A counterexample, and the file that says that there is no shorter one in the same instance."""
+    """Counterexamples of one design in one instance, and the file that says that none of them could be shorter."""
 
-    trace: str = _text
+    traces: tuple[str, ...] = _texts
     shorter: str = _text
 
 
@@ -141,43 +155,76 @@ class Report:
     """How much there was to check, and what is wrong: one line each, which begins with the file's name."""
 
     theorems: int
+    counterexamples: int
     files: int
     findings: tuple[str, ...]
 
 
-def recheck(directory: Path) -> Report:
-    """Check a certificate directory."""
+@contextmanager
+def opened(path: Path) -> Iterator[Path]:
+    """A certificate directory; an archive of one is unpacked while it is looked at. Malformed if it is neither."""
+    if path.is_dir():
+        yield path
+        return
+    with TemporaryDirectory(prefix="kvlatch-") as scratch:
+        try:
+            with tarfile.open(path, "r:gz") as archive:
+                _unpack(archive, Path(scratch))
+        except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+            raise Malformed(f"{path}: no archive of certificates: {error}") from error
+        yield Path(scratch)
+
+
+def _unpack(archive: tarfile.TarFile, directory: Path) -> None:
+    """Write the files of an archive; Malformed if one is no plain file, or would lie somewhere else."""
+    for member in archive:
+        name = PurePosixPath(member.name)
+        content = archive.extractfile(member) if member.isreg() else None
+        if content is None or name.is_absolute() or ".." in name.parts:
+            raise Malformed(f"{member.name}: not a file of a certificate directory")
+        target = directory / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content.read())
+
+
+def recheck(path: Path, progress: Callable[[int, int], object] = lambda _done, _all: None) -> Report:
+    """Check a certificate directory, or an archive; ``progress`` is told how many files are done, and of how many."""
     try:
-        manifest = Manifest.read(directory)
+        with opened(path) as directory:
+            return _recheck(directory, Manifest.read(directory), progress)
     except Malformed as error:
-        return Report(0, 0, (str(error),))
+        return Report(0, 0, 0, (str(error),))
+
+
+def _recheck(directory: Path, manifest: Manifest, progress: Callable[[int, int], object]) -> Report:
     if manifest.spec != (installed := spec_hash()):
-        return Report(0, 0, (f"{MANIFEST}: about the spec {manifest.spec}, and {installed} is installed",))
+        return Report(0, 0, 0, (f"{MANIFEST}: about the spec {manifest.spec}, and {installed} is installed",))
     present = files_in(directory)
     findings = [
         *_listing(manifest, present),
         *(finding for theorem in manifest.theorems for finding in _incomplete(theorem, manifest)),
-        *(finding for pair in manifest.shortest for finding in _not_shortest(pair, manifest, directory, present)),
+        *(finding for alike in manifest.shortest for finding in _not_shortest(alike, manifest, directory, present)),
     ]
+    listed = [file for file in manifest.files if file.name in present]
     # The longest first, so that the two processes end together.
-    listed = sorted((file for file in manifest.files if file.name in present), key=lambda file: file.kind != "shorter")
-    headers = ["" if file.kind == "trace" else manifest.header(file) for file in listed]
+    listed.sort(key=lambda file: (directory / file.name).stat().st_size, reverse=True)
     with ProcessPoolExecutor(max_workers=CORES) as pool:
-        wrong = pool.map(_wrong, [directory] * len(listed), listed, headers, chunksize=4)
-        findings += [f"{file.name}: {why}" for file, why in zip(listed, wrong, strict=True) if why]
-    return Report(len(manifest.theorems), len(listed), tuple(findings))
+        asked = {file: pool.submit(_wrong, directory, file, manifest.header(file)) for file in listed}
+        for done, _ in enumerate(as_completed(asked.values()), 1):
+            progress(done, len(listed))
+    findings += [f"{file.name}: {why}" for file, asking in asked.items() if (why := asking.result())]
+    counterexamples = sum(len(alike.traces) for alike in manifest.shortest)
+    return Report(len(manifest.theorems), counterexamples, len(listed), tuple(findings))
 
 
 def spec_hash() -> str:
     """The SHA-256 of every source that obligations are computed from, names included."""
-    here = Path(__file__).parent
-    sources = [
-        *sorted(Path(kvlatch.spec.__file__).parent.glob("*.py")),
-        *(here / f"{name}.py" for name in _COMPUTED_FROM),
-    ]
     digest = sha256()
-    for source in sources:
-        digest.update(f"{source.parent.name}/{source.name} {sha256(source.read_bytes()).hexdigest()}\n".encode())
+    for package, modules in _COMPUTED_FROM.items():
+        for module in modules:
+            source = Path(str(package.__file__)).with_name(f"{module}.py")
+            line = f"{source.parent.name}/{source.name} {sha256(source.read_bytes()).hexdigest()}\n"
+            digest.update(line.encode())
     return digest.hexdigest()
 
 
@@ -207,20 +254,21 @@ def demanded(theorem: Theorem) -> list[str]:
     return [*names, *(f"rank {name}" for name in actions), *(f"property {prop.name}{case}" for case in stuck)]
 
 
-def shorter(trace: Trace) -> str:
-    """The name of the obligation that no run in the instance of a trace is bad in fewer steps."""
-    instance = trace.instance
+def shorter(traces: Sequence[Trace]) -> str:
+    """The name of the obligation that no run in the instance of some traces is bad in fewer steps than they have."""
+    instance, network = traces[0].instance, traces[0].network
     sizes = (
         f"{instance.workers} workers, {instance.chunks} chunks, {instance.requests} requests, {instance.rooms} rooms"
     )
-    return f"shorter {trace.prop} within {len(trace.steps) - 2} steps; {sizes}, {trace.network} network"
+    bounds = ", ".join(f"{trace.prop} within {len(trace.steps) - 2} steps" for trace in traces)
+    return f"shorter {bounds}; {sizes}, {network} network"
 
 
 def _listing(manifest: Manifest, present: set[str]) -> Iterator[str]:
     """Files and theorems that are missing, added, listed twice or not used."""
     names = [file.name for file in manifest.files]
     used = {name for theorem in manifest.theorems for name in theorem.files}
-    used |= {name for pair in manifest.shortest for name in (pair.trace, pair.shorter)}
+    used |= {name for alike in manifest.shortest for name in (*alike.traces, alike.shorter)}
     yield from (f"{name}: missing" for name in sorted({*names, *used} - present))
     yield from (f"{name}: not in the manifest" for name in sorted(present - set(names)))
     yield from (f"{name}: part of no theorem" for name in sorted(set(names) - used))
@@ -259,21 +307,31 @@ def _incomplete(theorem: Theorem, manifest: Manifest) -> Iterator[str]:
             yield f"{about}: shares {min(shared)} with {other.prop}, which has another scope or other lemmas"
 
 
-def _not_shortest(pair: Shortest, manifest: Manifest, directory: Path, present: set[str]) -> Iterator[str]:
-    """What is wrong with a counterexample and the claim that none is shorter."""
+def _not_shortest(alike: Shortest, manifest: Manifest, directory: Path, present: set[str]) -> Iterator[str]:
+    """What is wrong with counterexamples and the claim that none could be shorter."""
     files = {file.name: file for file in manifest.files if file.name in present}
-    if pair.trace not in files or pair.shorter not in files:
+    if not {*alike.traces, alike.shorter} <= files.keys():
         return  # missing, and reported as such
-    try:
-        trace = read(directory / pair.trace)
-        verify(trace)
-    except TraceError as error:
-        yield f"{pair.trace}: {error}"
+    traces: dict[str, Trace] = {}
+    for name in alike.traces:
+        try:
+            traces[name] = read(directory / name)
+            verify(traces[name])
+        except TraceError as error:
+            yield f"{name}: {error}"
+            return
+    about = {(trace.design, trace.atomicity, trace.network, trace.instance) for trace in traces.values()}
+    if len(about) != 1:
+        yield f"{alike.shorter}: serves traces of {len(about)} instances, not of one"
         return
-    for name, wanted in ((pair.trace, f"trace {trace.prop}"), (pair.shorter, shorter(trace))):
+    wanted = {name: f"trace {trace.prop}" for name, trace in traces.items()}
+    wanted[alike.shorter] = shorter(list(traces.values()))
+    ((design, atomicity, *_),) = about
+    for name, obligation in wanted.items():
         file = files[name]
-        if (file.design, file.atomicity, file.obligation) != (trace.design, trace.atomicity, wanted):
-            yield f"{name}: {file.design} {file.atomicity} {file.obligation}, where the trace needs {wanted}"
+        if (file.design, file.atomicity, file.obligation) != (design, atomicity, obligation):
+            said = f"{file.design} {file.atomicity} {file.obligation}"
+            yield f"{name}: {said}, where the traces need {design} {atomicity} {obligation}"
 
 
 def _wrong(directory: Path, file: File, header: str) -> str | None:

@@ -60,9 +60,9 @@ def _by_z3(invariant: Invariant, obligations: Sequence[Obligation]) -> Iterator[
         solver.push()
         solver.add(*obligation.assertions)
         said = str(solver.check(*([] if obligation.bare else assumed)))
-        core = {str(name) for name in solver.unsat_core()} if said == "unsat" else set()
+        core = {name.get_id() for name in solver.unsat_core()} if said == "unsat" else set()
         solver.pop()
-        used = tuple(claim for name, claim in assumed.items() if str(name) in core)
+        used = tuple(claim for name, claim in assumed.items() if name.get_id() in core)
         yield said, used, 1000 * (time.perf_counter() - start)
         if said != "unsat" and not obligation.name.startswith("property"):
             return
@@ -103,14 +103,11 @@ def _by_cvc5(session: str, count: int) -> list[str]:
     return answers if len(answers) == count else ["unknown"] * count
 
 
-def script(invariant: Invariant, obligation: Obligation) -> str:
-    """An obligation as a script that stands alone, with every lemma unless it is bare."""
+def standalone(invariant: Invariant, obligations: Iterable[Obligation]) -> Iterator[str]:
+    """Each obligation as a script that stands alone, with every lemma unless it is bare."""
     theory = invariant.theory
-    formulas = [*([] if obligation.bare else invariant.axioms), *obligation.assertions]
-    return smtlib(theory.logic, theory.declarations, formulas)
-
-
-def smtlib(logic: str, declarations: Iterable[str], formulas: Iterable[z3.BoolRef]) -> str:
-    """A script that asks whether the formulas can be true together."""
-    asserted = (f"(assert {formula.sexpr()})" for formula in formulas)
-    return "\n".join([f"(set-logic {logic})", *declarations, *asserted, "(check-sat)\n"])
+    head = [f"(set-logic {theory.logic})", *theory.declarations]
+    axioms = [f"(assert {formula.sexpr()})" for formula in invariant.axioms]
+    for obligation in obligations:
+        asserted = [f"(assert {formula.sexpr()})" for formula in obligation.assertions]
+        yield "\n".join([*head, *([] if obligation.bare else axioms), *asserted, "(check-sat)\n"])

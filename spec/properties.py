@@ -63,14 +63,14 @@ PROPERTIES: Final = (
         "terminal-sticky",
         "A status that is terminal is never replaced by a live one, nor Failed by Success.",
         polled & (((told == F) & (status != F) & present) | ((told == S) & live)),
-        reports=("sglang#19205", "sglang#24522", "sglang#30352", "kubernetes#58711"),
+        reports=("sglang#19205", "sglang#30352", "TensorRT-LLM#14633", "kubernetes#58711"),
         broken="the table said {told}, and the next poll reads {status}",
     ),
     Property(
         "no-resurrection",
         "A room that has failed never goes back to work.",
         (told == F) & status.in_(T, S),
-        reports=("sglang#19205", "ray#54260", "argo-workflows#2993"),
+        reports=("sglang#19205", "ray#54260", "kubernetes#105382"),
         broken="the table said Failed, and the transfer workers now read {status}: the room is back at work",
     ),
     Property(
@@ -129,7 +129,7 @@ PROPERTIES: Final = (
         "one-outcome",
         "The sender and decode are told the same terminal status, and only one.",
         (wire == "both") | ((latch == F) & (wire == S)) | ((latch == S) & (wire == F)),
-        reports=("sglang#36612", "vllm#40364", "vllm#58188"),
+        reports=("sglang#36612", "sglang#24522", "vllm#40364", "vllm#58188"),
         broken="the sender reports {latch} and decode was told {wire}",
     ),
     Property(
@@ -137,7 +137,7 @@ PROPERTIES: Final = (
         "When decode's metadata has been taken in, the room does not stay Bootstrapping.",
         (phase == "boot") & (scheduler == "free") & (bootstrap == "idle") & (status == B) & ~latched
         & (((infos == "first") & (gen == "first")) | ((infos == "second") & (gen == "second"))),
-        reports=("sglang#31217", "vllm#43509", "TensorRT-LLM#15737"),
+        reports=("sglang#31217", "vllm#43509", "TensorRT-LLM#15737", "dynamo#9587"),
         broken="decode's metadata is in the table, and the status is Bootstrapping: the wake-up is lost",
     ),
     Property(

@@ -91,7 +91,16 @@ def test_wheel_holds_every_file(wheel: Path) -> None:
     assert held == expected
 
 
-@pytest.mark.parametrize("pattern", ["reference/sglang_wheels.txt", "proofs/traces/*.json", "proofs/*verdicts*"])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "reference/*_wheels.txt",
+        "reference/sglang_verdicts.txt",
+        "reference/*.cu",
+        "proofs/traces/*.json",
+        "proofs/*verdicts*",
+    ],
+)
 def test_wheel_holds_data(wheel: Path, pattern: str) -> None:
     with zipfile.ZipFile(wheel) as archive:
         assert matching(archive.namelist(), f"kvlatch/{pattern}")
@@ -108,6 +117,40 @@ def test_every_module_imports_from_the_wheel(installed: Path, tmp_path: Path) ->
 
 def test_command_line_starts_from_the_wheel(installed: Path, tmp_path: Path) -> None:
     assert "prove" in run(tmp_path, installed / "bin" / "kvlatch", "--help")
+
+
+FAULTS = {
+    "success-complete": "LastChunkConcludes",
+    "settlement": "KeepsPages",
+    "no-ghost": "NoTombstone",
+    "released-once": "ReleasesTwice",
+    "one-outcome": "TellsItsOwn",
+}
+"""Five laws, and for each a manager of tests/reference/managers.py that breaks it."""
+
+WRONG = """
+import managers
+from kvlatch.reference.oracle import conforms
+"""
+
+
+def test_foreign_project(installed: Path, tmp_path: Path) -> None:
+    """Another project uses the oracle from the wheel: a right manager passes every check, a wrong one fails its own."""
+    for path in (ROOT / "examples" / "python").glob("*.py"):
+        shutil.copy(path, tmp_path)
+    shutil.copy(ROOT / "tests" / "reference" / "managers.py", tmp_path)
+    tests = (f"@conforms(managers.{fault})\ndef test_{fault}(check):\n    check()\n" for fault in FAULTS.values())
+    (tmp_path / "test_wrong.py").write_text(WRONG + "\n".join(tests))
+    python = installed / "bin" / "python"
+    right = run(tmp_path, python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_manager.py")
+    assert "13 passed" in right
+    command: list[str | Path] = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_wrong.py"]
+    wrong = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert wrong.returncode == 1
+    for law, fault in FAULTS.items():
+        assert f"FAILED test_wrong.py::test_{fault}[{law}]" in wrong.stdout
+        assert f"kvlatch conform managers:{fault} --play '" in wrong.stdout
+    assert "skipped" not in right + wrong.stdout
 
 
 def imports(path: str) -> Iterator[str]:

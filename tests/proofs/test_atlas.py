@@ -79,6 +79,7 @@ def found() -> Atlas:
 
 
 def test_every_law_is_written_anew() -> None:
+    """Each law of the atlas has a second formulation here, and no other has one."""
     assert AGAIN.keys() == LAWS.keys()
 
 
@@ -144,6 +145,7 @@ def expected(profile: str, clear: str) -> Table:
 
 @pytest.mark.parametrize(("profile", "clear"), SETS)
 def test_exactly_one_table(profile: str, clear: str) -> None:
+    """With all its laws a profile leaves one table, the expected one, with and without the row of an absent room."""
     one = found().full[profile, clear]
     assert (one.tables, one.universe) == (1, "6^30")
     assert one.table == mapping(expected(profile, clear))
@@ -244,6 +246,7 @@ def test_each_law_alone_notices_some_mutant() -> None:
 
 
 def test_a_missing_law_is_an_error() -> None:
+    """A census whose laws leave several tables is refused, and says how many and by which laws."""
     with pytest.raises(ValueError, match=r"^64 tables obey, not one: nothing made up, Failed is final, never back"):
         census(tuple(law for law in laws_of("failure overrides") if law.name != "terminal lands"), STATUSES)
 
@@ -309,6 +312,7 @@ def test_commutative_by_brute_force() -> None:
 
 
 def test_renumberings() -> None:
+    """How many of the 120 orders of the statuses obey each law, by counting; none serves both time and ranks."""
     counts = found().renumberings
     assert counts.total == factorial(5)
     assert counts.laws == {
@@ -404,6 +408,7 @@ def test_rules() -> None:
 
 
 def test_rule_breaks() -> None:
+    """What a published merge breaks is named, by profile and by what clearing leaves."""
     breaks = {rule.name: rule.breaks for rule in found().rules}
     assert breaks["plain_max"]["first terminal wins"] == ("Failed is final", "terminal lands")
     assert breaks["sglang_0_5_20"]["first terminal wins"] == ("Success is final",)
@@ -433,6 +438,7 @@ def printed(width: int = 160) -> str:
 
 
 def test_report() -> None:
+    """The printed atlas has both tables and every sentence that it is there for."""
     lines = [line.split() for line in printed().splitlines()]
     start = lines.index(["F", "B", "W", "T", "S"] * 2)
     both = [
@@ -450,10 +456,12 @@ def test_report() -> None:
 
 @pytest.mark.parametrize("width", [40, 80])
 def test_report_on_a_narrow_terminal(width: int) -> None:
+    """No line is longer than the terminal is wide."""
     assert all(len(line) <= width for line in printed(width).splitlines())
 
 
 def test_json() -> None:
+    """The JSON says the same as the printed atlas: tables, counts and laws."""
     data = json.loads(json.dumps(as_json(found())))
     assert data["renumberings"]["over_time"] == {"first terminal wins": [], "failure overrides": ["B < W < T < S < F"]}
     assert data["renumberings"]["over_ranks"] == ["F < B < W < T < S"]

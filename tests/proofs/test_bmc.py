@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import attrs
 import pytest
+import z3
 
 from kvlatch.proofs import bmc
-from kvlatch.proofs.bmc import Undecided, Unrolling
+from kvlatch.proofs.bmc import Undecided, Unrolling, script
 from kvlatch.proofs.mutants import MUTANTS
 from kvlatch.proofs.search import explore
 from kvlatch.spec.designs import DESIGNS, Atomicity
@@ -99,6 +100,22 @@ def test_the_limit_is_the_longest_run() -> None:
     assert unrolling.shortest([prop], 6) == {}
     assert lengths(unrolling.shortest([prop], 7)) == {"no-ghost": 7}
     assert lengths(Unrolling.of(machine("seed-control", "locked")).shortest([prop], 7)) == {"no-ghost": 7}
+
+
+def test_a_script_says_that_none_is_shorter() -> None:
+    """No property is broken below its length, and one step more for any of them breaks it."""
+    on = machine("seed-control", "locked", SMALLEST)
+    lengths = {prop: length for prop, (length, _) in explore(on, PROPERTIES).violations.items()}
+    assert lengths
+
+    def said(bounds: dict[str, int]) -> z3.CheckSatResult:
+        solver = z3.SolverFor("QF_FD")
+        solver.from_string(script(on, bounds))
+        return solver.check()
+
+    assert said(lengths) == z3.unsat
+    for prop, length in lengths.items():
+        assert said(lengths | {prop: length + 1}) == z3.sat
 
 
 def test_what_z3_cannot_decide_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,10 @@ import json
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable
 from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -15,36 +17,40 @@ import attrs
 import cvc5
 import pytest
 
-from kvlatch.proofs import certificates, recheck
+from kvlatch.proofs import cli, recheck
+from kvlatch.proofs.bmc import script
 from kvlatch.proofs.certificates import Refused, certify, check_target, same
 from kvlatch.proofs.induction import Invariant, Theory
 from kvlatch.proofs.lemmas import LEMMAS
 from kvlatch.proofs.parametric import AnyWorkers
 from kvlatch.proofs.prove import Cell, Row, decide
-from kvlatch.proofs.recheck import MANIFEST, Malformed, Manifest, Theorem, answer, demanded, files_in
+from kvlatch.proofs.recheck import MANIFEST, Malformed, Manifest, Theorem, answer, demanded, files_in, opened
 from kvlatch.proofs.verdicts import Proved
 from kvlatch.proofs.worlds import EVERYTHING, scope_of
 from kvlatch.spec.designs import DESIGNS, Atomicity
 from kvlatch.spec.model import ANY, Machine
-from kvlatch.spec.properties import BY_NAME, PROPERTIES
+from kvlatch.spec.properties import PROPERTIES
 from kvlatch.spec.traces import Meaning, read, verify
 
 STEP = "fix-a.locked/step-create.smt2"
-TRACE = "seed-control.terminal-sticky.itf.json"
-SHORTER = "seed-control.terminal-sticky.shorter.smt2"
+TRACE = "seed-control.no-ghost.itf.json"
+SHORTER = "seed-control.locked/shorter-1w2c1r-orderly.smt2"
+GHOST = "fix-a.no-ghost.itf.json"
+WITHIN = "shorter no-ghost within 6 steps; 1 workers, 2 chunks, 1 requests, 1 rooms, orderly network"
 LISTED = f"{MANIFEST}: fix-a locked terminal-sticky"
 LEVELS = [(name, level) for name, design in DESIGNS.items() for level in design.atomicities]
 
 
 @pytest.fixture(scope="module")
 def cells() -> list[Cell]:
-    """Two proofs, with one worker and with two; one headline that is refuted."""
+    """Two proofs and a counterexample, each with one worker and with two; and a counterexample of another design."""
     decided = decide("fix-a", "locked", [2, 1], ["terminal-sticky", "no-ghost", "released-once"])
-    return [cell for row in [*decided, *decide("seed-control", "locked", [1], ["terminal-sticky"])] for cell in row]
+    return [cell for row in [*decided, *decide("seed-control", "locked", [1], ["no-ghost"])] for cell in row]
 
 
 @pytest.fixture(scope="module")
 def written(cells: list[Cell], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate directory, written from the cells."""
     directory = tmp_path_factory.mktemp("certificates") / "certs"
     assert certify(cells, directory) == len(files_in(directory))
     return directory
@@ -81,7 +87,7 @@ def finding(directory: Path) -> str:
 def test_a_round_trip_finds_nothing(written: Path) -> None:
     """What has been written is complete, and cvc5 says unsat to all of it."""
     report = recheck.recheck(written)
-    assert report == recheck.Report(2, len(files_in(written)), ())
+    assert report == recheck.Report(2, 3, len(files_in(written)), ())
     theorems = Manifest.read(written).theorems
     assert [(theorem.prop, theorem.scope) for theorem in theorems] == [
         (prop, scope_of(ANY)) for prop in ("terminal-sticky", "released-once")
@@ -130,6 +136,7 @@ if __name__ == "__main__":
 
 
 def test_one_byte_changed(certs: Path) -> None:
+    """A flipped bit is named, with its file."""
     content = bytearray((certs / STEP).read_bytes())
     content[-20] ^= 1
     (certs / STEP).write_bytes(content)
@@ -137,12 +144,14 @@ def test_one_byte_changed(certs: Path) -> None:
 
 
 def test_one_file_removed(certs: Path) -> None:
+    """A file that the manifest lists and that is gone is named."""
     (certs / STEP).unlink()
     assert finding(certs) == f"{STEP}: missing"
 
 
 @pytest.mark.parametrize("name", ["more.smt2", "fix-a.locked/.hidden", "deep/down/step.smt2"])
 def test_one_file_added(certs: Path, name: str) -> None:
+    """A file that the manifest does not list is named, hidden ones and folders included."""
     (certs / name).parent.mkdir(parents=True, exist_ok=True)
     (certs / name).write_text("(check-sat)", encoding="utf-8")
     assert finding(certs) == f"{name}: not in the manifest"
@@ -198,6 +207,15 @@ def test_an_obligation_dropped_altogether(certs: Path) -> None:
         ),
         (lambda doc: doc["theorems"].pop(), "fix-a.locked/property-released-once.smt2: part of no theorem"),
         (lambda doc: doc["shortest"].pop(), f"{SHORTER}: part of no theorem"),
+        (lambda doc: doc["shortest"][-1]["traces"].clear(), f"{SHORTER}: serves traces of 0 instances, not of one"),
+        (
+            lambda doc: doc["shortest"][-1]["traces"].append(GHOST),
+            f"{SHORTER}: serves traces of 2 instances, not of one",
+        ),
+        (
+            lambda doc: doc["shortest"][-1].update(traces=[GHOST]),
+            f"{SHORTER}: seed-control locked {WITHIN}, where the traces need fix-a locked {WITHIN}",
+        ),
         (
             lambda doc: doc["files"][1].update(design="fix-ab"),
             f"{STEP}: its header is not what the manifest says of it",
@@ -205,6 +223,7 @@ def test_an_obligation_dropped_altogether(certs: Path) -> None:
     ],
 )
 def test_an_edited_manifest(certs: Path, change: Callable[[dict[str, Any]], object], expected: str) -> None:
+    """Whatever is changed in the manifest, something is no longer what the spec or the files say."""
     edit(certs, change)
     assert expected in recheck.recheck(certs).findings
 
@@ -215,13 +234,15 @@ def test_another_spec(certs: Path) -> None:
     assert finding(certs) == f"{MANIFEST}: about the spec {'0' * 64}, and {recheck.spec_hash()} is installed"
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", "7", '{"format": 2}', '{"format": 1, "files": [7]}', '{"format": 1}'])
+@pytest.mark.parametrize("text", ["", "[]", "{}", "7", '{"format": 1}', '{"format": 2, "files": [7]}', '{"format": 2}'])
 def test_a_manifest_that_is_none(certs: Path, text: str) -> None:
+    """A manifest that cannot be read is one line, which begins with its name."""
     (certs / MANIFEST).write_text(text, encoding="utf-8")
     assert finding(certs).startswith(f"{MANIFEST}: ")
 
 
 def test_no_manifest(tmp_path: Path) -> None:
+    """A directory without a manifest holds no certificates."""
     assert finding(tmp_path) == f"{MANIFEST}: missing"
 
 
@@ -232,7 +253,7 @@ def test_no_manifest(tmp_path: Path) -> None:
         ("(check-sat)", "(exit)", "not in this place"),
         ("(check-sat)", "(push 1)\n(assert false)\n(check-sat)", "(push 1) is not a command"),
         ("(check-sat)", "(check-sat)\n(check-sat)", "not in this place"),
-        ("(check-sat)", "(define-fun no () Bool false)\n(check-sat)", "not a command of a certificate"),
+        ("(check-sat)", "(set-option :produce-models true)\n(check-sat)", "not a command of a certificate"),
         ("(check-sat)", "", "not unsat"),
         ("(check-sat)", "(check-sat", "not unsat"),
         ("(assert", "(assert true) ;", "not unsat"),
@@ -248,24 +269,26 @@ def test_a_forged_file(certs: Path, old: str, new: str, why: str) -> None:
 
 
 def test_a_limit_is_not_unsat(monkeypatch: pytest.MonkeyPatch, written: Path) -> None:
+    """What cvc5 cannot decide within its limit is not discharged."""
     monkeypatch.setattr(recheck, "_LIMIT", 1000)
     assert answer((written / SHORTER).read_text(encoding="utf-8")) != "unsat"
 
 
 def test_a_counterexample_is_executed(certs: Path) -> None:
     """A trace that is none is named; so is one with another length than the certificate says."""
-    run = read(certs / TRACE)
-    verify(run)
-    assert f"within {len(run.steps) - 2} steps" in (certs / SHORTER).read_text(encoding="utf-8")
+    run = verify(read(certs / TRACE))
+    assert len(run.actions) == 7
+    assert WITHIN in (certs / SHORTER).read_text(encoding="utf-8")
     forge(certs, TRACE, (certs / TRACE).read_text(encoding="utf-8").replace('"Failed"', '"Success"'))
     assert finding(certs).startswith(f"{TRACE}: ")
 
 
 def test_the_unrolling_is_not_vacuous(written: Path) -> None:
-    """With one step more, the counterexample is in it."""
-    run = read(written / TRACE)
-    meaning = Meaning.of(run)
-    assert answer(certificates._unrolled(meaning.machine, BY_NAME["terminal-sticky"], len(run.steps) - 1)) == "sat"
+    """With one step more for one of its properties the counterexample is in it, also where that run goes no further."""
+    machine = Meaning.of(read(written / TRACE)).machine
+    for lengths, said in (((7, 11), "unsat"), ((8, 11), "sat"), ((7, 12), "sat")):
+        text = script(machine, dict(zip(("no-ghost", "no-resurrection"), lengths, strict=True)))
+        assert answer(text, "shorter") == said
 
 
 @pytest.mark.parametrize(("name", "atomicity"), LEVELS, ids=[" ".join(level) for level in LEVELS])
@@ -281,10 +304,12 @@ def test_what_is_demanded_is_what_is_proved(name: str, atomicity: Atomicity, wor
 
 
 def test_the_prover_names_scopes_in_the_same_words(cells: list[Cell]) -> None:
+    """The scope of a proof is one that the checker can read back."""
     assert {cell.verdict.scope for cell in cells if isinstance(cell.verdict, Proved)} == {scope_of(ANY)}
 
 
 def test_names_that_nothing_has() -> None:
+    """A theorem about a design or an atomicity that the spec lacks is refused."""
     with pytest.raises(Malformed, match="the spec has no such"):
         demanded(Theorem("latch", "split", "no-pin", scope_of(ANY), (), ()))
 
@@ -306,6 +331,88 @@ def test_an_older_directory_is_replaced(certs: Path, cells: list[Cell]) -> None:
     assert recheck.recheck(certs).theorems == 1
     assert not (certs / TRACE).exists()
     assert [path.name for path in certs.parent.iterdir()] == ["certs"]
+
+
+def test_an_archive_is_the_directory_packed(written: Path, cells: list[Cell], tmp_path: Path) -> None:
+    """It holds the same files, is the same bytes whenever it is written, and is checked like the directory."""
+    archive = tmp_path / "certs.tar.gz"
+    contents = []
+    for _ in range(2):
+        certify(cells, archive)
+        contents.append(archive.read_bytes())
+    assert contents[0] == contents[1]
+    with opened(archive) as directory:
+        assert {*files_in(directory), MANIFEST} == {*files_in(written), MANIFEST}
+        assert all((directory / name).read_bytes() == (written / name).read_bytes() for name in files_in(directory))
+    assert recheck.recheck(archive) == recheck.recheck(written)
+    assert [path.name for path in tmp_path.iterdir()] == ["certs.tar.gz"]
+
+
+def pack(archive: Path, member: tarfile.TarInfo) -> Path:
+    """An archive with one member."""
+    with tarfile.open(archive, "w:gz") as packed:
+        packed.addfile(member, BytesIO(b"x" * member.size))
+    return archive
+
+
+@pytest.mark.parametrize("name", ["../outside", "/tmp/outside", "a/../../outside"])  # noqa: S108  # never written
+def test_an_archive_reaches_nowhere_else(tmp_path: Path, name: str) -> None:
+    """A member that would lie outside of the archive's own folder is refused, by name."""
+    member = tarfile.TarInfo(name)
+    member.size = 1
+    assert finding(pack(tmp_path / "certs.tar.gz", member)) == f"{name}: not a file of a certificate directory"
+    assert not (tmp_path.parent / "outside").exists()
+
+
+def test_an_archive_has_files_alone(tmp_path: Path) -> None:
+    """A link is refused."""
+    link = tarfile.TarInfo("link")
+    link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    assert finding(pack(tmp_path / "certs.tar.gz", link)) == "link: not a file of a certificate directory"
+
+
+def test_an_archive_that_is_none(cells: list[Cell], tmp_path: Path) -> None:
+    """Something else, or half an archive, is one line that begins with its name, and is not replaced."""
+    whole = tmp_path / "whole.tar.gz"
+    certify(cells[:1], whole)
+    for content in (b"", b"no archive", whole.read_bytes()[:-500]):
+        broken = tmp_path / "broken.tar.gz"
+        broken.write_bytes(content)
+        assert finding(broken).startswith(f"{broken}: no archive of certificates: ")
+        with pytest.raises(Refused, match="holds no certificates"):
+            certify(cells, broken)
+        assert broken.read_bytes() == content
+
+
+def test_an_archive_is_called_one(certs: Path, tmp_path: Path) -> None:
+    """A directory does not take the place of an archive, nor the other way round."""
+    named = certs.rename(tmp_path / "certs.tar.gz")
+    (tmp_path / "archive").write_bytes(b"")
+    for target in (named, tmp_path / "archive"):
+        with pytest.raises(Refused):
+            check_target(target)
+
+
+def test_the_command_line_says_what_is_wrong(
+    certs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``kvlatch recheck`` exits with 0 and counts, or with 1 and names the file; as JSON it says the same."""
+
+    def command(*options: str) -> tuple[object, str]:
+        monkeypatch.setattr(sys, "argv", ["kvlatch", "recheck", str(certs), *options])
+        with pytest.raises(SystemExit) as exit_:
+            cli.main()
+        return exit_.value.code, capsys.readouterr().out
+
+    files = len(files_in(certs))
+    said = f"2 theorems, 3 counterexamples, {files} files: every obligation is unsat by cvc5 alone\n"
+    assert command() == (0, said)
+    (certs / STEP).unlink()
+    assert command() == (1, f"{STEP}: missing\n")
+    code, line = command("--json")
+    assert (code, json.loads(line)) == (
+        1, {"theorems": 2, "counterexamples": 3, "files": files - 1, "findings": [f"{STEP}: missing"]}
+    )  # fmt: skip
 
 
 def test_other_things_are_not_replaced(certs: Path, tmp_path: Path, cells: list[Cell]) -> None:

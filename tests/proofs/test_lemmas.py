@@ -25,7 +25,10 @@ class Pool:
         self.solver = new_solver(theory.logic)
         self.solver.add(*theory.domain, *(z3.Implies(self.assumed[lemma], claims[lemma].formula) for lemma in LEMMAS))
         self.steps = [
-            (step.enabled, {lemma: theory.after(step, c) for lemma, c in claims.items() if theory.touched(step, c)})
+            (
+                step.enabled,
+                {each: theory.after(step, theory.goal(c)) for each, c in claims.items() if theory.touched(step, c)},
+            )
             for step in theory.steps
         ]
         every = Invariant(theory, tuple(claims.values()))

@@ -46,6 +46,7 @@ SPLIT = found("fix-a", "split", "terminal-sticky")
 
 
 def test_on_spec() -> None:
+    """On the spec a replay counts the steps and says whether the property is broken; a false trace is refused."""
     result = on_spec(LOCKED)
     assert (result.steps, result.violated) == (12, True)
     assert result.sentence.startswith(
@@ -102,6 +103,7 @@ def upstream(monkeypatch: pytest.MonkeyPatch) -> Table:
 
 
 def test_the_script_of_a_locked_trace(upstream: Table) -> None:
+    """Each step that the table can see becomes one call, and the table is the trace's throughout."""
     result = on_sglang(LOCKED, "9", "own")
     assert upstream.script == [
         Step("scheduler", "create"),
@@ -118,6 +120,7 @@ def test_the_script_of_a_locked_trace(upstream: Table) -> None:
 
 
 def test_the_script_of_a_split_trace(upstream: Table) -> None:
+    """A split update becomes two calls of its thread, in the order of the trace."""
     upstream.merge = first_terminal_wins
     assert on_sglang(SPLIT, "9", "own", repeat=3).violations == 3
     assert upstream.script[-4:] == [
@@ -129,6 +132,7 @@ def test_the_script_of_a_split_trace(upstream: Table) -> None:
 
 
 def test_a_table_that_is_sticky_leaves_the_trace(upstream: Table) -> None:
+    """Where the table differs from the trace, the property holds and the first difference is named."""
     upstream.merge = first_terminal_wins
     result = on_sglang(LOCKED, "9", "own", repeat=2)
     assert not result.violated
@@ -140,6 +144,8 @@ def test_a_table_that_is_sticky_leaves_the_trace(upstream: Table) -> None:
 
 
 def test_repetitions_may_differ_and_raise(upstream: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repetitions that end differently, or raise, are counted and told apart."""
+
     def run(*arguments: Any, **options: Any) -> list[list[Observation]]:
         usual, other = upstream.run(*arguments, **options)
         other[-1] = attrs.evolve(other[-1], status="Failed", error="KeyError: 7")
@@ -169,6 +175,7 @@ def test_repetitions_may_differ_and_raise(upstream: Table, monkeypatch: pytest.M
 def test_what_the_spec_breaks_the_same_merge_breaks(
     upstream: Table, design: str, prop: str, network: Network, instance: Instance
 ) -> None:
+    """A counterexample of the spec is one for a table with the same merge, second requests included."""
     assert on_sglang(found(design, "locked", prop, network, instance), "9", "own").violated
     if network == "late":
         assert [step.op for step in upstream.script].count("create") == 2
@@ -176,6 +183,7 @@ def test_what_the_spec_breaks_the_same_merge_breaks(
 
 @pytest.mark.parametrize("prop", ["settlement", "pages-held", "one-outcome"])
 def test_what_is_not_about_the_table_is_refused(upstream: Table, prop: str) -> None:
+    """A property that a table cannot show is refused before anything is run."""
     with pytest.raises(CannotReplay, match=f"{prop} is about .*, which this adapter cannot see") as caught:
         on_sglang(found("seed-control", "locked", prop), "9", "own")
     assert caught.value.exit_code == 2
@@ -183,6 +191,7 @@ def test_what_is_not_about_the_table_is_refused(upstream: Table, prop: str) -> N
 
 
 def test_what_cannot_be_played_is_refused(upstream: Table) -> None:
+    """A trace without a property, or of a compare-and-swap, is refused before anything is run."""
     with pytest.raises(CannotReplay, match="names no property"):
         on_sglang(attrs.evolve(LOCKED, prop=None), "9", "own")
     cas = attrs.evolve(DESIGNS["seed-control"], name="swapping", atomicities=("cas",))
@@ -219,6 +228,7 @@ def skip_unless_fetched(version: str) -> None:
     ],
 )
 def test_a_late_transferring(version: str, ends: str, verdict: str) -> None:
+    """The incident, on two published wheels: the older one ends Transferring, the newest stays Failed."""
     skip_unless_fetched(version)
     result = on_sglang(LOCKED, version, "nixl")
     assert result.sentence == f"sglang {version} nixl: the room was Failed and {ends}: {verdict}"
@@ -227,6 +237,7 @@ def test_a_late_transferring(version: str, ends: str, verdict: str) -> None:
 
 @pytest.mark.network
 def test_without_a_lock_the_newest_version_resurrects_every_time() -> None:
+    """Two threads of the newest wheel, one held at its store, lose the failure in each of 100 runs."""
     skip_unless_fetched("0.5.23")
     result = on_sglang(SPLIT, "0.5.23", "nixl", repeat=100)
     assert result.violations == 100

@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from kvlatch.proofs.search import Search, explore
-from kvlatch.proofs.show import Story, mermaid, table
+from kvlatch.proofs.show import mermaid, table
+from kvlatch.reference.story import Story
 from kvlatch.spec.designs import DESIGNS, Atomicity
 from kvlatch.spec.model import Instance, Machine
 from kvlatch.spec.properties import BY_NAME, PROPERTIES
@@ -49,6 +50,7 @@ def row(text: str, number: int) -> list[str]:
 
 
 def test_locked() -> None:
+    """A locked trace reads as one line a step, with the fatal one marked and a sentence that says why."""
     story = table(LOCKED)
     assert story.heading == "seed-control, locked, orderly network; 1 worker, 2 chunks, 1 request: 12 steps"
     assert story.threads == ("scheduler", "bootstrap", "worker 0")
@@ -74,6 +76,7 @@ def test_locked() -> None:
 
 
 def test_split() -> None:
+    """A split update is two lines, and the sentence says what was stored and from what it had been computed."""
     story = table(SPLIT)
     texts = [line.text for line in story.lines]
     assert "write_t reads WaitingForInput" in texts
@@ -92,6 +95,7 @@ def test_the_poll_is_shown_where_it_differs_from_the_table() -> None:
 
 
 def test_chunks_are_summed_up() -> None:
+    """A step that loses a chunk says so, once."""
     trace = found("seed-control", "locked", "settlement")
     lost = [line.text for line in table(trace).lines if "lost" in line.text]
     assert lost == ["enqueue(1), chunk_1 lost"]
@@ -112,6 +116,7 @@ def test_every_counterexample_is_told(prop: str) -> None:
 
 
 def test_a_run_that_breaks_nothing() -> None:
+    """Without a property there is no fatal step, and the sentence says how the run ends."""
     story = table(attrs.evolve(LOCKED, prop=None))
     assert story.fatal is None
     assert story.sentence == "The status is Transferring in the end."
@@ -121,6 +126,7 @@ def test_a_run_that_breaks_nothing() -> None:
 
 
 def test_a_false_trace_is_not_shown() -> None:
+    """A trace that its design does not allow is refused, with the step."""
     with pytest.raises(TraceError, match="step 11"):
         table(attrs.evolve(LOCKED, design="fix-a"))
 
@@ -142,6 +148,7 @@ def test_a_column_for_each_thread_at_width_80() -> None:
 
 @pytest.mark.parametrize("width", [50, 60])
 def test_narrow_terminals_get_one_column_for_all_threads(width: int) -> None:
+    """Where the columns do not fit, the thread is a word of its own, and nothing is cut off."""
     text = printed(table(SPLIT), width=width)
     assert all(len(line) <= width for line in text.splitlines())
     assert "…" not in text
@@ -149,6 +156,7 @@ def test_narrow_terminals_get_one_column_for_all_threads(width: int) -> None:
 
 
 def test_colour_marks_the_fatal_step_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line is red, on a terminal only, and never with NO_COLOR."""
     monkeypatch.delenv("NO_COLOR", raising=False)
     red = "\x1b[1;31m"
     fatal = [line for line in printed(table(LOCKED), 120, color=True).splitlines() if red in line]
@@ -160,6 +168,7 @@ def test_colour_marks_the_fatal_step_on_a_terminal(monkeypatch: pytest.MonkeyPat
 
 
 def test_mermaid() -> None:
+    """The diagram has a participant for each thread, the steps as messages or notes, and the fatal one framed."""
     lines = mermaid(SPLIT).splitlines()
     assert lines[:5] == [
         "sequenceDiagram",

@@ -12,7 +12,7 @@ import z3
 from kvlatch.proofs import induction, solvers
 from kvlatch.proofs.induction import Claim, Invariant, Obligation, Theory
 from kvlatch.proofs.lemmas import LEMMAS
-from kvlatch.proofs.solvers import Answers, discharge, script
+from kvlatch.proofs.solvers import Answers, discharge, standalone
 from kvlatch.proofs.worlds import WORLDS
 from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.model import Machine
@@ -203,9 +203,11 @@ def test_the_script_says_what_z3_is_asked() -> None:
 def test_a_script_stands_alone() -> None:
     """Of one obligation by itself cvc5 says the same: with every lemma, or with none where it is bare."""
     for obligation in (TRUE_OF_ALL, INVARIANT.starts, *INVARIANT.inductive[:3], IMPOSSIBLE):
-        assert solvers._by_cvc5(script(INVARIANT, obligation), 1) == ["unsat"]
+        [text] = standalone(INVARIANT, [obligation])
+        assert solvers._by_cvc5(text, 1) == ["unsat"]
     for obligation in (POSSIBLE, attrs.evolve(TRUE_OF_ALL, bare=True)):
-        assert solvers._by_cvc5(script(INVARIANT, obligation), 1) == ["sat"]
+        [text] = standalone(INVARIANT, [obligation])
+        assert solvers._by_cvc5(text, 1) == ["sat"]
 
 
 def test_answers_are_values() -> None:
