@@ -12,12 +12,7 @@ BACKENDS: Final = ("common", "nixl", "mooncake", "mori", "ascend")
 _BASES: Final = {"nixl": "common", "mooncake": "common", "mori": "common", "ascend": "mooncake"}
 """Whose manager each backend's derives from."""
 
-PACKAGE: Final = Package(
-    "sglang",
-    "sglang",
-    Path(__file__).with_name("sglang_wheels.txt"),
-    ("--python-version", "3.11", "--implementation", "cp", "--platform", "manylinux_2_34_x86_64"),
-)
+PACKAGE: Final = Package("sglang", "sglang", Path(__file__).with_name("sglang_wheels.txt"))
 
 
 def versions() -> tuple[str, ...]:

@@ -42,12 +42,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-PACKAGE: Final = Package(
-    "vllm",
-    "vllm-tpu",
-    Path(__file__).with_name("vllm_wheels.txt"),
-    ("--python-version", "3.12", "--implementation", "cp", "--platform", "manylinux_2_24_x86_64"),
-)
+PACKAGE: Final = Package("vllm", "vllm-tpu", Path(__file__).with_name("vllm_wheels.txt"))
 
 Who = Literal["prefill", "decode", "network", "time"]
 Op = Literal[

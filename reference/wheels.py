@@ -48,20 +48,26 @@ class Pin:
     filename: str
     sha256: str
 
+    @property
+    def options(self) -> list[str]:
+        """What pip has to be told to bring this file whatever it runs on: its name says for what it was built."""
+        python, _, platform = self.filename.removesuffix(".whl").split("-")[-3:]
+        if platform == "any":
+            return []
+        return ["--python-version", f"{python[2]}.{python[3:]}", "--implementation", "cp", "--platform", platform]
+
 
 @attrs.frozen(slots=False)  # cached_property needs a __dict__
 class Package:
     """The pinned wheels of one project.
 
     `engine` is what the project is called, `name` what its package is called, `pins_file` has a line for each wheel:
-    version, file, sha256. `tags` are pip's options that name the Python and the platforms which the wheels are for, so
-    that any other can fetch them, too.
+    version, file, sha256.
     """
 
     engine: str
     name: str
     pins_file: Path
-    tags: tuple[str, ...] = ()
 
     @functools.cached_property
     def pins(self) -> dict[str, Pin]:
@@ -106,7 +112,7 @@ class Package:
 
     def _pip_download(self, pin: Pin, folder: str) -> None:
         command = [sys.executable, "-m", "pip", "download", f"{self.name}=={pin.version}"]
-        command += ["--no-deps", "--only-binary=:all:", "--dest", folder, *self.tags]
+        command += ["--no-deps", "--only-binary=:all:", "--dest", folder, *pin.options]
         command += ["--disable-pip-version-check", "--no-input", "--retries", "2"]
         try:
             pip = subprocess.run(command, capture_output=True, text=True, timeout=_DOWNLOAD_LIMIT, check=False)

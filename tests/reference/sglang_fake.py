@@ -46,7 +46,7 @@ class SchedulerDisaggregationPrefillMixin:
 
 def make_wheel(cache: Path, monkeypatch: pytest.MonkeyPatch, conn: str) -> Path:
     """Version 0 is pinned and in the cache; its one backend is `common`, with this source."""
-    wheel = cache / "sglang-0.whl"
+    wheel = cache / "sglang-0-py3-none-any.whl"
     sources = {"common/conn": conn, "base/conn": BASE, "utils": UTILS, "prefill": PREFILL}
     with zipfile.ZipFile(wheel, "w") as archive:
         for name, source in {**sources, "common/__init__": "", "base/__init__": ""}.items():

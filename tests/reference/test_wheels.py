@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from kvlatch.reference.wheels import CannotFetch, Package, WheelMismatch, cache
+from kvlatch.reference.wheels import CannotFetch, Package, Pin, WheelMismatch, cache
 
 
 @pytest.fixture
 def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A wheel in the cache."""
     monkeypatch.setenv("KVLATCH_CACHE", str(tmp_path / "cache"))
-    path = tmp_path / "cache" / "tiny-0.whl"
+    path = tmp_path / "cache" / "tiny-0-py3-none-any.whl"
     path.parent.mkdir()
     path.write_bytes(b"as pinned")
     return path
@@ -66,7 +66,7 @@ def test_another_file_is_no_download(package: Package, wheel: Path, monkeypatch:
     """A pip that is content but has brought something else is a failure."""
     wheel.unlink()
     monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 0))
-    with pytest.raises(CannotFetch, match=r"pip brought no tiny-0\.whl"):
+    with pytest.raises(CannotFetch, match=r"pip brought no tiny-0-py3-none-any\.whl"):
         package.fetch("0")
 
 
@@ -77,6 +77,21 @@ def test_a_cache_that_cannot_be_written_is_one_clear_line(
     monkeypatch.setenv("KVLATCH_CACHE", str(wheel))
     with pytest.raises(CannotFetch, match=r"tiny 0: .*(Not a directory|File exists)"):
         package.fetch("0")
+
+
+@pytest.mark.parametrize(
+    ("filename", "options"),
+    [
+        ("tiny-0-py3-none-any.whl", []),
+        (
+            "tiny-0-cp312-cp312-manylinux_2_17_x86_64.whl",
+            ["--python-version", "3.12", "--implementation", "cp", "--platform", "manylinux_2_17_x86_64"],
+        ),
+    ],
+)
+def test_pip_is_told_for_what_the_wheel_was_built(filename: str, options: list[str]) -> None:
+    """Any Python on any machine can fetch a wheel that was built for another."""
+    assert Pin("0", filename, "").options == options
 
 
 @pytest.mark.parametrize("content", [b"as pinned", b"forged"])
