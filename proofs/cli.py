@@ -446,7 +446,7 @@ def vectors(directory: Path, size: Any) -> int:
     show_default=True,
     help="May a late Failed replace Success?",
 )
-@click.option("--merge", is_flag=True, help="Extract the table of MAKE_ADAPTER's update, and prove what follows.")
+@click.option("--merge", is_flag=True, help="Extract the table of its update (Python, sglang), and prove what follows.")
 @click.option(
     "--vectors", "cases", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Run these test vectors."
 )

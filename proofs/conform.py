@@ -26,6 +26,7 @@ from kvlatch.reference.oracle import LAWS, Finding, Profile, Report, examine, la
 from kvlatch.reference.process import Process
 from kvlatch.reference.story import Line, Story, text
 from kvlatch.reference.wheels import PublishedError
+from kvlatch.spec.merges import Table
 from kvlatch.spec.traces import SUFFIX, Trace, TraceError, read, write
 
 
@@ -63,7 +64,7 @@ def _answered(question: Question, output: Output) -> int:
     if published:
         return _published(project, version, question, output)
     if question.merge:
-        return _merge(target, output)
+        return _merge(target, extract(_imported(target)), output)
     with _player(question) as (player, subject):
         if question.cases is not None:
             return _vectors(player, question.cases, output)
@@ -137,6 +138,8 @@ def _published(project: str, version: str, question: Question, output: Output) -
             laws = [law for law in sglang_player.LAWS if law in question.only or not question.only]
             player = sglang_player.SglangPlayer(version, backend)
             return output.report(examine(player, subject, laws, walk=question.seed, examples=0))
+        case "sglang" if question.merge:
+            return _merge(f"sglang {version} {backend}", sglang_laws.extract_table(version, backend), output)
         case "sglang":
             run = sglang_laws.judge(version, backend, question.only)
             subject = f"sglang {version} {backend}"
@@ -164,8 +167,8 @@ def _vectors(player: Player, cases: Path, output: Output) -> int:
     return VIOLATED if failed else OK
 
 
-def _merge(target: str, output: Output) -> int:
-    judged = judge_merge(target, extract(_imported(target)))
+def _merge(subject: str, table: Table, output: Output) -> int:
+    judged = judge_merge(subject, table)
     click.echo(json.dumps(judged.as_json()) if output.as_json else judged.text)
     return OK if judged.holds else VIOLATED
 

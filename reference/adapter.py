@@ -107,7 +107,8 @@ class InProcess:
                 act = None if step.call is None else functools.partial(_perform, adapter, step.call)
                 moved = Moved(value=act()) if act and turn.undisturbed else self._cast.go(step.thread, act, turn.passes)
                 if moved.error is not None:
-                    raise AdapterFault(f"{_called(script, step)} raised {type(moved.error).__name__}: {moved.error}")
+                    what = f"{type(moved.error).__name__}: {moved.error}"
+                    raise AdapterFault(f"{_called(script, step)} raised {what}; the calls were {_calls(script)}")
             return _seen(adapter, moved, done, _called(script, script[-1]))
         except Stuck as error:
             raise AdapterFault(f"{error}; make its locks with threading.Lock() while the adapter is made") from error
@@ -186,6 +187,11 @@ def _called(script: Script, step: Step) -> str:
     if call is None:  # it goes on with what its thread has begun last
         call = next(s.call for s in reversed(script) if s.thread == step.thread and s.call is not None)
     return f"{call.event} (request {call.request}) on {step.thread}"
+
+
+def _calls(script: Script) -> str:
+    """The calls of a script, for a fault: a thread that goes on is marked by a plus."""
+    return " ".join(f"{step.thread.replace(' ', '')}+" if step.call is None else step.call.event for step in script)
 
 
 def _seen(adapter: Adapter, moved: Moved, done: Sequence[tuple[str, int, KVPoll | None]], where: str) -> Seen:

@@ -108,3 +108,13 @@ def test_sglang() -> None:
     (law,) = json.loads(result.output)["laws"]
     assert code(result) == 1
     assert [row["op"] for row in law["trace"]] == ["create", "write Failed", "write Transferring"]
+
+
+@pytest.mark.network
+def test_merge_of_sglang() -> None:
+    """The newest merge is that of 0.5.20: right where a failure may override, one cell from the other profile."""
+    result = conform("sglang==0.5.23", "--merge", "--json")
+    said = json.loads(result.output)
+    assert code(result) == 0
+    assert "sglang_0_5_20" in said["same_as"]
+    assert said["changes"] == {"first terminal wins": ["S <- F: F, should be S"], "failure overrides": []}

@@ -151,7 +151,7 @@ def test_unknown_law() -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (managers.Raises, r"poll \(request 1\) on scheduler raised KeyError: 7"),
+        (managers.Raises, r"poll \(request 1\) on scheduler raised KeyError: 7; the calls were create poll"),
         (managers.SaysNonsense, "poll .* returned 17: it is a KVPoll, or None"),
         (managers.SaysNothing, "start .* returned None: it is True"),
         (managers.Meddles, "create .* raised FrozenInstanceError"),
