@@ -171,6 +171,8 @@ class Life:
     first_terminal: str = "none"
     latch: str = "none"
     pages: str = "none"
+    former_pages: str = "none"
+    """What became of the pages of the first request, in the life of the second."""
     wire: str = "none"
     infos: int = 0
     queue: tuple[tuple[int, int], ...] = ()
@@ -312,8 +314,8 @@ class Life:
         return life
 
     def _released(self, request: int) -> Life:
-        if request != self.request:  # those of the first request have been released before the second could come
-            return attrs.evolve(self, pages="released twice")
+        if request != self.request:  # the first request had its pages, if any, released before the second could come
+            return self if self.former_pages == "none" else attrs.evolve(self, pages="released twice")
         pages = {"held": "released", "released": "released twice"}.get(self.pages, self.pages)
         done = self.phase == "releasing" and pages != "held"
         return attrs.evolve(self, pages=pages, phase="done" if done else self.phase)
@@ -368,6 +370,7 @@ class Life:
             chunks=("unsent",) * self.bounds.chunks,
             latch="none",
             pages="none",
+            former_pages=self.pages,
             wire="none",
             metadata=0,
             notices=0,

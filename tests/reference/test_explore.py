@@ -164,6 +164,17 @@ def test_pages_under_a_transfer() -> None:
     assert "released-once" in lived(moves, *sights, twice).broken()
 
 
+def test_late_release() -> None:
+    """A late release of the first request's pages is a second one, if it ever had any."""
+    late = attrs.evolve(B, released=(1,))
+    without = lived("create abort poll clear reuse create", B, F, say(F), Seen(None), late, bounds="late-1-1-2")
+    assert without.broken() == []
+    held = "create metadata poll send start/0 finish/0 poll clear reuse create"
+    done = attrs.evolve(Seen(None), released=(1,))
+    sights = (B, W, say(W), say(T, True), S, say(S), done, late)
+    assert lived(held, *sights, bounds="late-1-1-2").broken() == ["released-once"]
+
+
 def test_the_senders_own_word_is_not_the_tables() -> None:
     """An aborted sender that says Failed while the table says Success breaks no law about the table."""
     moves = "create metadata poll send start/0 finish/0 abort poll"
