@@ -188,7 +188,8 @@ def _reads(seen: Seen, known: int) -> list[str]:
 class Report:
     """What the oracle has found out about one manager.
 
-    ``plays`` is how many plays were made, ``complete`` that none within the stages' bounds was left out.
+    ``plays`` is how many plays were made, ``complete`` that none within the stages' bounds was left out; ``walk`` is
+    the seed of the random ones, None if there were none.
     """
 
     subject: str
@@ -196,7 +197,7 @@ class Report:
     findings: Mapping[str, Finding]
     plays: int
     complete: bool
-    walk: int
+    walk: int | None
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -207,10 +208,8 @@ class Report:
     def summary(self) -> str:
         """One sentence."""
         how = "every play within the bounds" if self.complete else "as many plays within the bounds as the limit allows"
-        return (
-            f"{self.subject}: {len(self.kept)} of {len(self.laws)} laws kept; {self.plays} plays: {how}, and random "
-            f"ones beyond (seed {self.walk})"
-        )
+        beyond = "" if self.walk is None else f", and random ones beyond (seed {self.walk})"
+        return f"{self.subject}: {len(self.kept)} of {len(self.laws)} laws kept; {self.plays} plays: {how}{beyond}"
 
     def as_json(self) -> dict[str, object]:
         """The report for machines."""
@@ -241,7 +240,10 @@ LIMIT: Final = 3_000
 def examine(
     player: Player, subject: str, laws: Collection[str], *, limit: int = LIMIT, walk: int = 0, examples: int = 40
 ) -> Report:
-    """Hold whatever can be played against some laws; AdapterFault if it cannot be played."""
+    """Hold whatever can be played against some laws; AdapterFault if it cannot be played.
+
+    ``limit`` bounds the plays of each stage, ``examples`` the random ones for each law; 0 leaves those out.
+    """
     findings: dict[str, Finding] = {}
     plays, complete = 0, True
     for bounds in STAGES:
@@ -251,11 +253,10 @@ def examine(
         complete &= explored.complete
         findings |= {law: Finding(law, subject, play) for law, play in explored.found.items()}
     left = [law for law in laws if law not in findings]
-    findings |= {
-        law: Finding(law, subject, play) for law, play in wander(player, left, walk=walk, examples=examples).items()
-    }
+    wandered = wander(player, left, walk=walk, examples=examples) if examples else {}
+    findings |= {law: Finding(law, subject, play) for law, play in wandered.items()}
     in_order = {law: findings[law] for law in laws if law in findings}
-    return Report(subject, tuple(laws), in_order, plays, complete, walk)
+    return Report(subject, tuple(laws), in_order, plays, complete, walk if examples else None)
 
 
 def check_manager(

@@ -111,6 +111,15 @@ def test_sglang() -> None:
 
 
 @pytest.mark.network
+def test_explore_sglang() -> None:
+    """Told of no script, the oracle finds the lost WaitingForInput of the newest version."""
+    result = conform("sglang==0.5.23", "--explore", "--only", "no-lost-wakeup", "--json")
+    (broken,) = json.loads(result.output)["broken"]
+    assert code(result) == 1
+    assert broken["play"] == "disorderly-1-1-1 create metadata bootstrap+ scheduler+"
+
+
+@pytest.mark.network
 def test_merge_of_sglang() -> None:
     """The newest merge is that of 0.5.20: right where a failure may override, one cell from the other profile."""
     result = conform("sglang==0.5.23", "--merge", "--json")
