@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import attrs
 import click
@@ -28,6 +28,9 @@ from kvlatch.reference.story import Line, Story, text
 from kvlatch.reference.wheels import PublishedError
 from kvlatch.spec.merges import Table
 from kvlatch.spec.traces import SUFFIX, Trace, TraceError, read, write
+
+_PUBLISHED_LIMIT: Final = 6_000
+"""Plays a stage on published code: enough for every law that the table of the newest sglang breaks."""
 
 
 @attrs.frozen
@@ -137,7 +140,9 @@ def _published(project: str, version: str, question: Question, output: Output) -
             subject = f"sglang=={version} --backend {backend} --explore"
             laws = [law for law in sglang_player.LAWS if law in question.only or not question.only]
             player = sglang_player.SglangPlayer(version, backend)
-            return output.report(examine(player, subject, laws, walk=question.seed, examples=0))
+            if question.play is not None:
+                return _play(player, subject, question.play, output)
+            return output.report(examine(player, subject, laws, limit=_PUBLISHED_LIMIT, examples=0))
         case "sglang" if question.merge:
             return _merge(f"sglang {version} {backend}", sglang_laws.extract_table(version, backend), output)
         case "sglang":
