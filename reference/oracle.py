@@ -63,11 +63,15 @@ def laws_of(profile: Profile) -> tuple[str, ...]:
 
 @attrs.frozen
 class Finding:
-    """One law that a manager breaks, and a shortest play that shows it; ``subject`` is the manager's name."""
+    """One law that a manager breaks, and a shortest play that shows it; ``subject`` is the manager's name.
+
+    ``walk`` is the seed of the random plays if one of those has shown it first; then the play is shrunk.
+    """
 
     law: str
     subject: str
     play: Play
+    walk: int | None = None
 
     @property
     def sentence(self) -> str:
@@ -108,6 +112,8 @@ class Finding:
     def text(self) -> str:
         """All of it."""
         parts = [f"the law: {self.law}: {LAWS[self.law]}", text(self.story), f"again: {self.command}"]
+        if self.walk is not None:
+            parts.append(f"found at random with --seed {self.walk}, and shrunk")
         if self.law in BY_NAME and (reports := BY_NAME[self.law].reports):
             parts.append(f"reports of the same kind: {', '.join(reports)}")
         return "\n\n".join(parts)
@@ -254,7 +260,7 @@ def examine(
         findings |= {law: Finding(law, subject, play) for law, play in explored.found.items()}
     left = [law for law in laws if law not in findings]
     wandered = wander(player, left, walk=walk, examples=examples) if examples else {}
-    findings |= {law: Finding(law, subject, play) for law, play in wandered.items()}
+    findings |= {law: Finding(law, subject, play, walk) for law, play in wandered.items()}
     in_order = {law: findings[law] for law in laws if law in findings}
     return Report(subject, tuple(laws), in_order, plays, complete, walk if examples else None)
 

@@ -138,6 +138,14 @@ def test_text_of_a_violation() -> None:
     assert "sglang#19205" in text
 
 
+def test_found_at_random() -> None:
+    """What only the random plays have found says their seed."""
+    player = InProcess(managers.NoTombstone)
+    report = oracle.examine(player, "forgetful", ["no-ghost"], limit=1, walk=5, examples=200)
+    assert not report.complete
+    assert "found at random with --seed 5, and shrunk" in report.findings["no-ghost"].text
+
+
 def test_unknown_law() -> None:
     """A law that does not exist, or is none of the profile, is an error at once."""
     with pytest.raises(ValueError, match="no law is called 'no-pun'"):
