@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -118,7 +119,7 @@ def in_memory(engines: dict[str, type[Rooms]]) -> int:
         ids = np.random.default_rng(2).integers(0, 2**63 - 1, count)[numbers]
         as_lists = ids.tolist(), codes.tolist()
         violations = dict_loop(*as_lists)
-        plain = best(lambda lists=as_lists: dict_loop(*lists), 2)  # type: ignore[misc]  # mypy cannot infer such a lambda
+        plain = best(partial(dict_loop, *as_lists), 2)
         print(f"{count:9,} {'any':8} {'dict':7} {'':41} {COUNT / plain / 1e6:17.1f}")
         by_room = np.argsort(numbers, kind="stable")
         for order, ids_, codes_ in (("any", ids, codes), ("grouped", ids[by_room], codes[by_room])):
@@ -128,8 +129,8 @@ def in_memory(engines: dict[str, type[Rooms]]) -> int:
                 slots = look_up(rooms, ids_)
                 if order == "any" and judge(rooms, slots, codes_) != violations:
                     faults.append(f"{name} and the dict loop disagree on {count:,} rooms")
-                finding = best(lambda r=rooms, i=ids_: look_up(r, i))  # type: ignore[misc]  # mypy cannot infer such a lambda
-                judging = best(lambda r=rooms, s=slots, c=codes_: judge(r, s, c))  # type: ignore[misc]  # mypy cannot infer such a lambda
+                finding = best(partial(look_up, rooms, ids_))
+                judging = best(partial(judge, rooms, slots, codes_))
                 print(
                     f"{count:9,} {order:8} {name:7}"
                     f" {COUNT / judging / 1e6:7.1f} {COUNT * 5 / bandwidth / judging:7.1%} {plain / judging:7.1f}"

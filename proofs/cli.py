@@ -53,6 +53,16 @@ def main() -> NoReturn:
     sys.exit(code if isinstance(code, int) else OK)
 
 
+_profile = click.option(
+    "--profile",
+    type=click.Choice(["first-terminal-wins", "failure-overrides"]),
+    default="first-terminal-wins",
+    show_default=True,
+    callback=lambda _, __, chosen: chosen.replace("-", " "),
+    help="May a late Failed replace Success?",
+)
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="kvlatch")
 def cli() -> None:
@@ -377,13 +387,7 @@ def replay(
 
 @cli.command()
 @click.argument("log", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option(
-    "--profile",
-    type=click.Choice(["first-terminal-wins", "failure-overrides"]),
-    default="first-terminal-wins",
-    show_default=True,
-    help="May a late Failed replace Success?",
-)
+@_profile
 @click.option("--design", metavar="NAME", help="Also hold every write against the merge of this design.")
 @click.option("--quiet", type=click.IntRange(1), metavar="N", help="A live room is pinned after N lines without it.")
 @click.option("--engine", type=click.Choice(["auto", "numpy", "fast", "cupy"]), default="auto", show_default=True)
@@ -439,13 +443,7 @@ def vectors(directory: Path, size: Any) -> int:
 @click.option("--exec", "program", metavar="COMMAND", help="A program that speaks the line protocol, with arguments.")
 @click.option("--backend", default="nixl", show_default=True, help="Which manager of an sglang version.")
 @click.option("--only", multiple=True, metavar="LAW", help="Only this law.")
-@click.option(
-    "--profile",
-    type=click.Choice(["first terminal wins", "failure overrides"]),
-    default="first terminal wins",
-    show_default=True,
-    help="May a late Failed replace Success?",
-)
+@_profile
 @click.option("--merge", is_flag=True, help="Extract the table of its update (Python, sglang), and prove what follows.")
 @click.option(
     "--vectors", "cases", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Run these test vectors."

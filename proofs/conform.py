@@ -22,11 +22,12 @@ from kvlatch.reference import sglang_laws, sglang_player, vectors, vllm_laws
 from kvlatch.reference.adapter import AdapterFault, InProcess
 from kvlatch.reference.explore import Player, replay
 from kvlatch.reference.merge_table import extract
-from kvlatch.reference.oracle import LAWS, Finding, Profile, Report, examine, laws_of, text_of
+from kvlatch.reference.oracle import LAWS, Finding, Report, examine, laws_of, text_of
 from kvlatch.reference.process import Process
 from kvlatch.reference.story import Line, Story, text
 from kvlatch.reference.wheels import PublishedError
 from kvlatch.spec.merges import Table
+from kvlatch.spec.properties import Profile
 from kvlatch.spec.traces import SUFFIX, Trace, TraceError, read, write
 
 _PUBLISHED_LIMIT: Final = 6_000

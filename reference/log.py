@@ -26,10 +26,11 @@ import attrs
 import numpy as np
 
 from kvlatch.reference import arrays
-from kvlatch.reference.log_laws import EVENTS, SILENT, STATUSES, Laws, Profile
+from kvlatch.reference.log_laws import EVENTS, SILENT, STATUSES, Laws
 from kvlatch.reference.log_read import CannotCheck, LogError, open_log
 from kvlatch.reference.log_rooms import GPU_BLOCK, REVIVED, Broken, Rooms, Tables
 from kvlatch.spec.designs import Design
+from kvlatch.spec.properties import Profile
 
 Engine = Literal["auto", "numpy", "fast", "cupy"]
 CHUNK: Final = 1 << 18
@@ -136,7 +137,7 @@ class Report:
 def check(
     path: Path,
     *,
-    profile: Profile = "first-terminal-wins",
+    profile: Profile = "first terminal wins",
     design: Design | None = None,
     quiet: int | None = None,
     engine: Engine = "auto",

@@ -9,7 +9,7 @@ properties of ``spec/properties.py`` are evaluated there.
 from __future__ import annotations
 
 from functools import cache
-from typing import Final, Literal, TypeVar, get_args
+from typing import Final, TypeVar, get_args
 
 import attrs
 import numpy as np
@@ -18,10 +18,9 @@ import numpy.typing as npt
 from kvlatch.spec.designs import DESIGNS, Design
 from kvlatch.spec.merges import KEEP
 from kvlatch.spec.model import Instance, Machine
-from kvlatch.spec.properties import BY_NAME, PROPERTIES
+from kvlatch.spec.properties import BY_NAME, PROPERTIES, Profile
 from kvlatch.spec.status import ABSENT, TERMINAL, F, KVPoll, S, T, W
 
-Profile = Literal["first-terminal-wins", "failure-overrides"]
 Number = TypeVar("Number", int, npt.NDArray[np.uint8])
 PROFILES: Final[tuple[Profile, ...]] = get_args(Profile)
 
@@ -92,7 +91,7 @@ class Laws:
     broken: tuple[tuple[str | None, ...], ...]
 
     @classmethod
-    def of(cls, profile: Profile = "first-terminal-wins", design: Design | None = None) -> Laws:
+    def of(cls, profile: Profile = "first terminal wins", design: Design | None = None) -> Laws:
         """ValueError for a profile that there is not."""
         if profile not in PROFILES:
             raise ValueError(f"no profile is called {profile!r}: they are {', '.join(PROFILES)}")
@@ -123,7 +122,7 @@ def _properties(profile: Profile) -> tuple[tuple[str | None, ...], ...]:
     bad = {
         prop.name: machine.model.claim(prop.bad)
         for prop in PROPERTIES
-        if prop.kind == "safety" and prop.profile in ("both", profile.replace("-", " "))
+        if prop.kind == "safety" and prop.profile in ("both", profile)
     }
 
     def first(before: str, event: Event) -> str | None:

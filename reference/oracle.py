@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 import attrs
 
@@ -29,7 +29,7 @@ from kvlatch.reference.explore import DEADLOCK, STAGES, Play, Player, explore, w
 from kvlatch.reference.harness import Move, Seen
 from kvlatch.reference.story import Kind, Line, Story, text
 from kvlatch.spec.model import Instance
-from kvlatch.spec.properties import BY_NAME, PROPERTIES
+from kvlatch.spec.properties import BY_NAME, PROPERTIES, Profile
 from kvlatch.spec.status import ABSENT
 from kvlatch.spec.traces import Step as TraceStep
 from kvlatch.spec.traces import Trace
@@ -41,9 +41,6 @@ __all__ = [
     "CHECKS", "LAWS", "Adapter", "AdapterFault", "Check", "Finding", "MakeAdapter", "Probe", "Profile", "Report",
     "Violation", "check_manager", "conforms", "examine", "laws_of",
 ]  # fmt: skip
-
-Profile = Literal["first terminal wins", "failure overrides"]
-"""May a late Failed replace Success? Both readings of "terminal" are legitimate; say which one is yours."""
 
 LAWS: Final[Mapping[str, str]] = MappingProxyType(
     {prop.name: prop.says for prop in PROPERTIES}

@@ -38,11 +38,11 @@ import kvlatch.spec
 from kvlatch.reference.adapter import AdapterFault
 from kvlatch.reference.explore import Play, Player, Script, Step
 from kvlatch.reference.harness import BOOTSTRAP, EVENTS, SCHEDULER, Call, Life, Move, Seen
-from kvlatch.reference.oracle import Profile, laws_of
+from kvlatch.reference.oracle import laws_of
 from kvlatch.reference.process import line, parse, reply
 from kvlatch.reference.vector_plays import Chosen, Size, breaches, broken, choose, situations
 from kvlatch.reference.wrong_managers import WRONG
-from kvlatch.spec.properties import BY_NAME
+from kvlatch.spec.properties import BY_NAME, Profile
 from kvlatch.spec.status import TERMINAL, KVPoll
 
 FORMAT: Final = 1

@@ -36,6 +36,9 @@ from kvlatch.spec.protocol import (
 from kvlatch.spec.status import B, F, S, T, W
 from kvlatch.spec.terms import ForAll, Term
 
+Profile = Literal["first terminal wins", "failure overrides"]
+"""May a late Failed replace Success? Both readings of "terminal" are legitimate; say which one is yours."""
+
 
 @attrs.frozen
 class Property:
@@ -44,7 +47,7 @@ class Property:
     name: str
     says: str
     bad: Term
-    profile: Literal["both", "failure overrides", "first terminal wins"] = "both"
+    profile: Literal["both"] | Profile = "both"
     kind: Literal["safety", "liveness"] = "safety"
     reports: tuple[str, ...] = ()
     broken: str = attrs.field(kw_only=True)

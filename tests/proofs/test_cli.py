@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from kvlatch.proofs import cli, matrix
+from kvlatch.proofs import cli, kernels, matrix
 from kvlatch.proofs.prove import Cell, Row
 from kvlatch.proofs.verdicts import Proved, Refuted, Unknown
 from kvlatch.proofs.worlds import WORLDS
 from kvlatch.spec.traces import read, verify
 
 TRACES = Path(matrix.__file__).with_name("traces")
+SEED = Path(__file__).parents[1] / "logs" / "seed.ndjson"
 
 
 def run(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
@@ -87,6 +88,9 @@ def test_json_lines_say_the_same_for_machines(tmp_path: Path, capsys: pytest.Cap
         (["replay", str(TRACES / "fix-a.no-ghost.itf.json"), "--on", "sglang==9.9"], "known: 0.4.6"),
         (["replay", str(TRACES / "fix-a.pages-held.itf.json"), "--on", "sglang==0.5.23"], "cannot see"),
         (["show", str(TRACES / "fix-a.no-ghost.itf.json"), "--design", "nope"], "no design is called 'nope'"),
+        (["check", "nowhere.ndjson"], "does not exist"),
+        (["check", str(SEED), "--design", "nope"], "no design is called 'nope'"),
+        (["vectors", str(TRACES)], "is there already"),
         (["nonsense"], "No such command"),
     ],
 )
@@ -168,3 +172,47 @@ def test_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30)
     assert done.stdout.strip() == "[]"
+
+
+def test_check_names_the_room_the_line_and_the_pin(capsys: pytest.CaptureFixture[str]) -> None:
+    """The incident as a log: exit 1, the line that broke the law, and the room that is pinned by it."""
+    code, out, _ = run("check", str(SEED), capsys=capsys)
+    assert code == 1
+    first, pinned, *_ = out.splitlines()
+    assert first.startswith("room 771203388710254007, line 15: Transferring over Failed")
+    assert pinned.startswith("room 771203388710254007 is pinned")
+
+
+@pytest.mark.parametrize(("profile", "expected"), [("first-terminal-wins", 1), ("failure-overrides", 0)])
+def test_check_of_a_profile(profile: str, expected: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A late Failed over Success is judged by the profile that was asked for."""
+    log = tmp_path / "log.ndjson"
+    lines = [{"kvlatch-log": 1}, {"room": 1, "op": "create", "status": "Bootstrapping"}]
+    lines += [{"room": 1, "op": "write", "status": status} for status in ("Success", "Failed")]
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert run("check", str(log), "--profile", profile, capsys=capsys)[0] == expected
+
+
+def test_a_log_that_is_cut_off_is_reported_up_to_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 2, the line is named, and what came before is still there."""
+    log = tmp_path / "cut.ndjson"
+    log.write_bytes(SEED.read_bytes()[:-20])
+    code, out, _ = run("check", str(log), capsys=capsys)
+    assert code == 2
+    assert "line 25: not a JSON object" in out
+    assert "Transferring over Failed" in out
+
+
+def test_kernels_that_cannot_be_compiled_are_not_checked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without NVRTC: exit 4 and the reason; never a pass."""
+
+    def missing(*_: object, **__: object) -> list[kernels.Finding]:
+        return [kernels.Finding("write_status", 90, "step", "not checked", reason="NVRTC is not installed")]
+
+    monkeypatch.setattr(kernels, "prove_kernels", missing)
+    monkeypatch.setattr(kernels, "refute_planted", list)
+    code, out, _ = run("prove", "--only", "ptx", capsys=capsys)
+    assert code == 4
+    assert "not checked: NVRTC is not installed" in out

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from kvlatch.reference import log as logs
 from kvlatch.reference import log_read
 from kvlatch.reference.log import Report, check
-from kvlatch.reference.log_laws import OPS, PROFILES, STATUSES, Profile
+from kvlatch.reference.log_laws import OPS, PROFILES, STATUSES
 from kvlatch.reference.log_read import CannotCheck, LogError
 from kvlatch.spec.designs import DESIGNS
+from kvlatch.spec.properties import Profile
 
 LOGS = Path(__file__).parents[1] / "logs"
 SEED = LOGS / "seed.ndjson"
@@ -145,7 +146,7 @@ def test_the_profile_decides_about_a_late_failure(tmp_path: Path, profile: Profi
     path = ndjson(tmp_path / "log", [{"room": 1, "op": "poll", "status": "Success"},
                                      {"room": 1, "op": "abort", "status": "Failed"}])  # fmt: skip
     laws = [violation.law for violation in check(path, profile=profile).violations]
-    assert laws == (["success-not-overwritten"] if profile == "first-terminal-wins" else [])
+    assert laws == (["success-not-overwritten"] if profile == "first terminal wins" else [])
 
 
 def test_a_named_design_adds_its_merge(tmp_path: Path) -> None:

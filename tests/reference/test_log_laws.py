@@ -17,13 +17,12 @@ from kvlatch.reference.log_laws import (
     UNSAID,
     Event,
     Laws,
-    Profile,
     encode,
 )
 from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.merges import KEEP, MERGES
 from kvlatch.spec.model import Instance, Machine
-from kvlatch.spec.properties import BY_NAME
+from kvlatch.spec.properties import BY_NAME, Profile
 from kvlatch.spec.status import KVPoll
 
 
@@ -38,7 +37,7 @@ def in_words(before: str, event: Event, profile: Profile) -> str | None:
             return "terminal-sticky"
         if before == "Success" and event.observed in ("Bootstrapping", "WaitingForInput", "Transferring"):
             return "terminal-sticky"
-        if before == "Success" and event.observed == "Failed" and profile == "first-terminal-wins":
+        if before == "Success" and event.observed == "Failed" and profile == "first terminal wins":
             return "success-not-overwritten"
         if before in ("WaitingForInput", "Transferring") and event.observed == "Bootstrapping":
             return "no-lost-wakeup"
@@ -63,7 +62,7 @@ def test_every_verdict_is_the_one_that_the_properties_say_in_words(profile: Prof
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_terminal_status_may_become_exactly_what_the_merge_of_that_name_makes_of_it(profile: Profile) -> None:
     """The profiles are two merges of the spec: a write over a terminal status is judged as its merge decides."""
-    merge = MERGES[profile.replace("-", "_")]
+    merge = MERGES[profile.replace(" ", "_")]
     laws = Laws.of(profile)
     for before, after in product((KVPoll.Failed, KVPoll.Success), KVPoll):
         reachable = {before} | {new for new in (merge(before, incoming) for incoming in KVPoll) if new != KEEP}
@@ -74,7 +73,7 @@ def test_a_terminal_status_may_become_exactly_what_the_merge_of_that_name_makes_
 @pytest.mark.parametrize("profile", PROFILES)
 def test_no_merge_step_of_the_profile_is_called_broken(profile: Profile) -> None:
     """Whatever a sticky merge stores over a status in the table passes every law."""
-    merge = MERGES[profile.replace("-", "_")]
+    merge = MERGES[profile.replace(" ", "_")]
     laws = Laws.of(profile)
     for before, incoming in product(KVPoll, KVPoll):
         stored = merge(before, incoming)
@@ -149,5 +148,5 @@ def test_live_statuses_are_those_that_pin_an_idle_request() -> None:
 
 def test_an_unknown_profile_is_named() -> None:
     """A profile that there is not is refused, with those that there are."""
-    with pytest.raises(ValueError, match=r"no profile is called 'sticky': they are first-terminal-wins"):
+    with pytest.raises(ValueError, match=r"no profile is called 'sticky': they are first terminal wins"):
         Laws.of("sticky")  # type: ignore[arg-type]  # what a caller without a type checker may pass
