@@ -324,23 +324,58 @@ def atlas(as_json: bool) -> int:
     return OK
 
 
+def _room(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
+    """A room id, decimal or hexadecimal."""
+    try:
+        return None if text is None else int(text, 0)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is no room id: it is an integer, decimal or as 0x…") from error
+
+
 @cli.command()
-@click.argument("trace", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("file", metavar="TRACE|LOG", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--room", metavar="N", callback=_room, help="The file is an event log: show this room of it.")
 @click.option("--mermaid", is_flag=True, help="Print a Mermaid sequence diagram instead.")
-@click.option("--design", metavar="MODULE:NAME", help="The trace's design, if it is not one that ships.")
-def show(trace: Path, mermaid: bool, design: str | None) -> int:
-    """Show a trace as a table with one column per thread, and say what went wrong."""
+@click.option("--design", metavar="NAME", help="A trace's, if it does not ship (MODULE:NAME); of a log, as in check.")
+@_profile
+def show(file: Path, room: int | None, mermaid: bool, design: str | None, profile: Any) -> int:
+    """Show a trace, or one room of an event log, as a table with one column per thread, and say what went wrong.
+
+    `kvlatch check LOG` lists the rooms that break a law; `kvlatch show LOG --room N` tells one of them.
+    """
+    from rich.progress import Progress
+
     from kvlatch.proofs import show as shows
+    from kvlatch.reference import story as stories
+    from kvlatch.reference.log_read import LogError, is_log
+    from kvlatch.reference.log_story import story
     from kvlatch.spec.traces import TraceError, read
 
+    chosen = _design(design)
+    if room is None and is_log(file):
+        how = f"name a room with --room N; kvlatch check {file} lists those that break a law"
+        raise Failure(f"{file} is an event log: {how}", USAGE)
     try:
-        run = read(trace)
-        if mermaid:
-            click.echo(shows.mermaid(run, _design(design)))
+        if room is None:
+            told = shows.table(read(file), chosen)
         else:
-            _console().print(shows.table(run, _design(design)))
+            with Progress(console=_console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+                task = progress.add_task(file.name)
+                told = story(
+                    file,
+                    room,
+                    profile=profile,
+                    design=chosen,
+                    progress=lambda done, total: progress.update(task, completed=done, total=total),
+                )
     except TraceError as error:
         raise Failure(str(error), USAGE) from error
+    except LogError as error:
+        raise Failure(str(error), error.exit_code) from error
+    if mermaid:
+        click.echo(stories.mermaid(told))
+    else:
+        _console().print(told)
     return OK
 
 

@@ -52,6 +52,14 @@ class Violation:
     incoming: str | None
     says: str
 
+    @classmethod
+    def of(cls, laws: Laws, room: int, line: int, state: int, code: int) -> Violation:
+        """The violation that an event is, given as a byte, in a room whose state (``log_rooms.py``) breaks with it."""
+        before, event, law = _status(state), EVENTS[code], _law(laws, state, code)
+        after = event.observed or ""  # an event that observes nothing breaks nothing
+        says = laws.says(law, before, event)
+        return cls(room, line, law, before, after, event.op, event.incoming, says)
+
     def __str__(self) -> str:
         written = f" {self.incoming}" if self.op == "write" and self.incoming else ""
         return f"{self.after} over {self.before} ({self.op}{written}) breaks {self.law}: {self.says}"
@@ -215,6 +223,11 @@ def _status(state: int) -> str:
     return STATUSES[(state & (REVIVED - 1)).bit_length() - 1]
 
 
+def _law(laws: Laws, state: int, code: int) -> str:
+    """The law that an event breaks in this state."""
+    return laws.broken[STATUSES.index(_status(state))][code] or ""
+
+
 @attrs.define
 class _Findings:
     """Violations as they come: counted by law, and the first ones by line kept."""
@@ -228,15 +241,9 @@ class _Findings:
         """Take in the violations of one block; later blocks have later lines."""
         pairs, counts = np.unique(broken.before.astype(np.int64) << 8 | broken.codes, return_counts=True)
         for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
-            law = self._law(pair >> 8, pair & 0xFF)
+            law = _law(self.laws, pair >> 8, pair & 0xFF)
             self.counts[law] = self.counts.get(law, 0) + count
         earliest = np.argsort(broken.lines)[: self.most - len(self.kept)]
         columns = (broken.rooms, broken.lines, broken.before, broken.codes)
-        for room, line, state, code in zip(*(column[earliest].tolist() for column in columns), strict=True):
-            before, law, event = _status(state), self._law(state, code), EVENTS[code]
-            says = self.laws.says(law, before, event)
-            after = event.observed or ""  # an event that observes nothing breaks nothing
-            self.kept.append(Violation(room, line, law, before, after, event.op, event.incoming, says))
-
-    def _law(self, state: int, code: int) -> str:
-        return self.laws.broken[STATUSES.index(_status(state))][code] or ""
+        for found in zip(*(column[earliest].tolist() for column in columns), strict=True):
+            self.kept.append(Violation.of(self.laws, *found))

@@ -10,17 +10,21 @@ room        integer, 0 to 2**63 - 1                    an error
 op          create, clear, poll, abort, write          an error
 status      a status by name, or Absent                unobserved: the event says what was done, not what came of it
 incoming    the status that a write writes, by name    unsaid; ignored where ``op`` is not ``write``
+thread      who did it: a string or an integer         unsaid
+time        when, in seconds: a number                 unsaid
 ==========  =========================================  ========================================================
 
 **NDJSON**: a header line, ``{"kvlatch-log": 1}``, then one object a line, in the order in which the table changed.
-Other fields, of the header as well (a time, a thread, a build), are for the reader of the file and are not looked at.
+No law looks at ``thread`` and ``time``: a value of another kind is as good as none. Other fields, of the header as well
+(a build, a host), are for the reader of the file and are not looked at.
 A blank line is an error. The standard library reads it, a line at a time, so that each fault has its line. (pyarrow's
 JSON reader joins lines, skips blank ones, and ends the process on a line that says ``null``.) Large logs are better
 written as columns.
 
-**Parquet and Arrow** (a file or a stream; need pyarrow): a column for each field; ``incoming`` may be left out. ``op``
-and the statuses are strings, dictionaries of strings, or numbers: ``op`` in the order above, statuses as ``KVPoll``
-with 5 for Absent. If the schema's metadata has a ``kvlatch-log``, it must be 1. Rows are counted from 1.
+**Parquet and Arrow** (a file or a stream; need pyarrow): a column for each field; the last three may be left out.
+``op`` and the statuses are strings, dictionaries of strings, or numbers: ``op`` in the order above, statuses as
+``KVPoll`` with 5 for Absent. ``time`` is a number or a timestamp. If the schema's metadata has a ``kvlatch-log``, it
+must be 1. Rows are counted from 1.
 """
 
 from __future__ import annotations
@@ -40,9 +44,14 @@ from kvlatch.spec.status import KVPoll
 
 VERSION: Final = 1
 _KEY: Final = "kvlatch-log"
+_NAMES: Final = ("string", "large_string", "dictionary")
+"""How types of columns of names begin."""
+_PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 _MOST_ROOM: Final = 2**63 - 1
 _LONGEST_LINE: Final = 1 << 16
 _BUFFER: Final = 1 << 20
+_LONGEST_TIME: Final = 1e18
+"""Seconds, more than any clock has; no NaN is below it."""
 _INCOMING: Final = tuple(status.name for status in KVPoll)
 _OP_NUMBER: Final = {name: number for number, name in enumerate(OPS)}
 _STATUS_NUMBER: Final = {name: number for number, name in enumerate(STATUSES)}
@@ -60,17 +69,34 @@ class CannotCheck(LogError):
     exit_code = 4
 
 
+@attrs.frozen
+class Note:
+    """Who did what an event says, and when, in seconds; each is None where the log does not say it."""
+
+    thread: str | None = None
+    time: float | None = None
+
+    @classmethod
+    def of(cls, thread: Any, time: Any) -> Note:
+        """The note that two values of a log make."""
+        said = str(thread) if type(thread) in (str, int) else ""
+        known = type(time) in (int, float) and abs(time) < _LONGEST_TIME
+        return cls(said or None, float(time) if known else None)
+
+
 @attrs.frozen(eq=False)
 class Chunk:
     """Events of consecutive lines (or rows): ids, bytes as ``log_laws.encode`` makes them, the line of the first.
 
-    ``done`` says how much of the log has been read with it, in the unit of ``Log.total``.
+    ``done`` says how much of the log has been read with it, in the unit of ``Log.total``. ``notes`` has one entry for
+    each event of the room whose notes were asked for.
     """
 
     rooms: npt.NDArray[np.int64]
     codes: npt.NDArray[np.uint8]
     line: int
     done: int
+    notes: Sequence[Note] = ()
 
 
 @attrs.frozen(eq=False)
@@ -85,40 +111,55 @@ class Log:
     chunks: Iterator[Chunk]
 
 
-def open_log(path: Path, chunk: int) -> Log:
-    """The log in a file, in chunks of at most so many events; LogError if it is none that can be read."""
+def open_log(path: Path, chunk: int, room: int | None = None) -> Log:
+    """The log in a file, in chunks of at most so many events; LogError if it is none that can be read.
+
+    ``room`` is the one whose notes are read.
+    """
     try:
         with path.open("rb") as file:
             start = file.read(6)
-        if start.startswith(b"PAR1"):
-            return _parquet(path, chunk)
-        if start == b"ARROW1" or start.startswith(b"\xff\xff\xff\xff"):
-            return _arrow(path, chunk, stream=start != b"ARROW1")
-        return _ndjson(path, chunk)
+        if start.startswith(_PARQUET):
+            return _parquet(path, chunk, room)
+        if start.startswith((_ARROW_FILE, _ARROW_STREAM)):
+            return _arrow(path, chunk, room, stream=start.startswith(_ARROW_STREAM))
+        return _ndjson(path, chunk, room)
     except OSError as error:
         raise LogError(f"{path}: {error.strerror or error}") from error
+
+
+def is_log(path: Path) -> bool:
+    """Whether a file begins as an event log does, of whatever version. A pipe is none: looking at it would empty it."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        start = file.readline(_LONGEST_LINE)
+    header = _object(start)
+    columns = start.startswith((_PARQUET, _ARROW_FILE, _ARROW_STREAM))
+    return columns or (isinstance(header, dict) and _KEY in header)
 
 
 # --------------------------------------------------------------------------------------------------------------------
 # NDJSON
 
 
-def _ndjson(path: Path, chunk: int) -> Log:
+def _ndjson(path: Path, chunk: int, room: int | None) -> Log:
     with path.open("rb") as file:
         header = _object(file.readline(_LONGEST_LINE))
     if not isinstance(header, dict) or _KEY not in header:
         raise LogError(f'{path}, line 1: not an event log: NDJSON begins with {{"{_KEY}": {VERSION}}}')
     if header[_KEY] != VERSION:
         raise LogError(f"{path}, line 1: version {header[_KEY]!r}, and this reads version {VERSION}")
-    return Log("line", path.stat().st_size, _ndjson_chunks(path, chunk))
+    return Log("line", path.stat().st_size, _ndjson_chunks(path, chunk, room))
 
 
-def _ndjson_chunks(path: Path, chunk: int) -> Iterator[Chunk]:
+def _ndjson_chunks(path: Path, chunk: int, room: int | None) -> Iterator[Chunk]:
     line, fault = 2, ""
     with path.open("rb") as file:
         file.readline(_LONGEST_LINE)
         while not fault:
             rooms, codes = array("q"), bytearray()
+            notes = []
             while len(codes) < chunk and (text := file.readline(_LONGEST_LINE)):
                 event = _event(text)
                 if isinstance(event, str):
@@ -126,9 +167,12 @@ def _ndjson_chunks(path: Path, chunk: int) -> Iterator[Chunk]:
                     break
                 rooms.append(event[0])
                 codes.append(event[1])
+                if event[0] == room:
+                    told = _object(text)
+                    notes.append(Note.of(told.get("thread"), told.get("time")))
             if not codes:
                 break
-            yield Chunk(np.frombuffer(rooms, np.int64), np.frombuffer(codes, np.uint8), line, file.tell())
+            yield Chunk(np.frombuffer(rooms, np.int64), np.frombuffer(codes, np.uint8), line, file.tell(), notes)
             line += len(codes)
     if fault:
         raise LogError(fault)
@@ -177,21 +221,23 @@ def _not_one(field: str, value: object, names: Sequence[str]) -> str:
 # Parquet and Arrow
 
 
-def _parquet(path: Path, chunk: int) -> Log:
+def _parquet(path: Path, chunk: int, room: int | None) -> Log:
     pa = _pyarrow(path)
     import pyarrow.parquet as pq
 
     try:
-        columns = _columns(path, pq.read_schema(path))
+        schema = pq.read_schema(path)
+        columns = _columns(path, schema, room)
+        names = [name for name in columns if str(schema.field(name).type).startswith(_NAMES)]
         # Without these two options a row group, or in time the whole file, would be held in memory.
-        file = pq.ParquetFile(path, read_dictionary=columns[1:], pre_buffer=False, buffer_size=_BUFFER)
+        file = pq.ParquetFile(path, read_dictionary=names, pre_buffer=False, buffer_size=_BUFFER)
         batches = file.iter_batches(batch_size=chunk, columns=columns)
-        return Log("row", file.metadata.num_rows, _chunks(path, batches, pa))
+        return Log("row", file.metadata.num_rows, _chunks(path, batches, room, pa))
     except pa.ArrowException as error:
         raise LogError(f"{path}: not a Parquet file that can be read: {_line_of(error)}") from error
 
 
-def _arrow(path: Path, chunk: int, *, stream: bool) -> Log:
+def _arrow(path: Path, chunk: int, room: int | None, *, stream: bool) -> Log:
     pa = _pyarrow(path)
 
     def batches() -> Iterator[Any]:
@@ -204,8 +250,8 @@ def _arrow(path: Path, chunk: int, *, stream: bool) -> Log:
     try:
         source = pa.memory_map(str(path))
         reader = pa.ipc.open_stream(source) if stream else pa.ipc.open_file(source)
-        columns = _columns(path, reader.schema)
-        return Log("row", source.size(), _chunks(path, batches(), pa, source))
+        columns = _columns(path, reader.schema, room)
+        return Log("row", source.size(), _chunks(path, batches(), room, pa, source))
     except pa.ArrowException as error:
         raise LogError(f"{path}: not an Arrow file that can be read: {_line_of(error)}") from error
 
@@ -223,7 +269,7 @@ def _line_of(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-def _columns(path: Path, schema: Any) -> list[str]:
+def _columns(path: Path, schema: Any, room: int | None) -> list[str]:
     """The columns to read; LogError if one is missing, or is of a type that cannot be right."""
     version = (schema.metadata or {}).get(_KEY.encode(), b"1")
     if version != b"%d" % VERSION:
@@ -234,17 +280,19 @@ def _columns(path: Path, schema: Any) -> list[str]:
             raise LogError(f"{path}: no column {name!r}: it has {', '.join(types) or 'none'}")
     if "int" not in types["room"] or "dict" in types["room"]:
         raise LogError(f"{path}: column 'room' is of {types['room']}, and must be of integers")
-    return [name for name in ("room", "op", "status", "incoming") if name in types]
+    wanted = ("room", "op", "status", "incoming", *(("thread", "time") if room is not None else ()))
+    return [name for name in wanted if name in types]
 
 
-def _chunks(path: Path, batches: Iterator[Any], pa: Any, source: Any = None) -> Iterator[Chunk]:
+def _chunks(path: Path, batches: Iterator[Any], room: int | None, pa: Any, source: Any = None) -> Iterator[Chunk]:
     """The batches as chunks, up to the first fault; progress is counted in bytes of ``source``, or else in rows."""
     row = 1
     try:
         for batch in batches:
             rooms, codes, good, fault = _batch(batch, pa)
             done = source.tell() if source else row + batch.num_rows - 1
-            yield Chunk(rooms[:good], codes[:good], row, done)
+            notes = () if room is None else _notes(batch, rooms[:good] == room, pa)
+            yield Chunk(rooms[:good], codes[:good], row, done, notes)
             if fault:
                 raise LogError(f"{path}, row {row + good}: {fault}")
             row += batch.num_rows
@@ -274,6 +322,25 @@ def _batch(batch: Any, pa: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.u
     codes = encode(fields["op"], incoming, fields["status"])
     good, fault = min(filter(None, faults), default=(len(rooms), ""))
     return rooms.astype(np.int64, copy=False), codes, good, fault
+
+
+def _notes(batch: Any, chosen: npt.NDArray[np.bool_], pa: Any) -> list[Note]:
+    """The notes of the chosen rows."""
+    rows = np.flatnonzero(chosen)
+    types = pa.types
+    plain = (types.is_string, types.is_large_string, types.is_dictionary, types.is_integer, types.is_floating)
+
+    def values(name: str) -> list[Any]:
+        if name in batch.schema.names:
+            column = batch.column(batch.schema.names.index(name)).take(pa.array(rows))
+            if types.is_timestamp(column.type):  # not as Python has it, which knows no nanoseconds
+                micros = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).to_pylist()
+                return [None if value is None else value / 1e6 for value in micros]
+            if any(is_one(column.type) for is_one in plain):
+                return list(column.to_pylist())
+        return [None] * len(rows)
+
+    return [Note.of(*pair) for pair in zip(values("thread"), values("time"), strict=True)]
 
 
 def _numbers(

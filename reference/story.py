@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import re
+from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 import attrs
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 _FATAL: Final = "bold red"
@@ -19,7 +21,7 @@ Kind = Literal["reads the table", "writes the table", "else"]
 
 @attrs.frozen
 class Line:
-    """One step as it is shown: who did what, and what the table and a poll say after it."""
+    """One step as it is shown: who did what, what the table and a poll say after it, and when, if that is known."""
 
     number: int
     thread: str
@@ -27,11 +29,12 @@ class Line:
     entry: str
     poll: str
     kind: Kind
+    time: str = ""
 
 
 @attrs.frozen
 class Story:
-    """A trace, told: its heading, a line for each step, the decisive one (None if there is none), a last sentence."""
+    """A run, told: its heading, a line for each step, the decisive one (None if there is none), a last sentence."""
 
     heading: str
     lines: tuple[Line, ...]
@@ -62,8 +65,8 @@ def text(story: Story, width: int = 120) -> str:
 
 def mermaid(story: Story) -> str:
     """The story as a ``sequenceDiagram``: its threads and the status table."""
-    ids = {thread: thread.replace(" ", "") for thread in story.threads}
-    output = ["sequenceDiagram", *(f"  participant {ids[thread]} as {thread}" for thread in story.threads)]
+    ids = {thread: _id(thread, number) for number, thread in enumerate(story.threads)}
+    output = ["sequenceDiagram", *(f"  participant {ids[thread]} as {_safe(thread)}" for thread in story.threads)]
     output += ["  participant table as status table"]
     for line in story.lines:
         thread = ids[line.thread]
@@ -74,33 +77,42 @@ def mermaid(story: Story) -> str:
         }[line.kind]
         output += ["  rect rgba(255, 0, 0, 0.2)", arrow, "  end"] if line.number == story.fatal else [arrow]
     first = next(iter(ids.values()), "table")
-    return "\n".join([*output, f"  Note over {first},table: {story.sentence}", ""])
+    return "\n".join([*output, f"  Note over {first},table: {_safe(story.sentence)}", ""])
+
+
+def _id(thread: str, number: int) -> str:
+    """A participant's name. Threads of the spec keep theirs; others may be called anything, a keyword too."""
+    return thread.replace(" ", "") if re.fullmatch(r"scheduler|bootstrap|worker \d+", thread) else f"thread{number}"
+
+
+def _safe(text: str) -> str:
+    """Text without what Mermaid takes for an entity or the end of a statement."""
+    return text.translate({ord("#"): "#35;", ord(";"): "#59;"})
 
 
 def _columns(story: Story) -> Table:
     """A column for each thread."""
-    grid = _grid("#", *story.threads, "table", "poll")
-    for line in story.lines:
-        cells = (line.text if thread == line.thread else "" for thread in story.threads)
-        _row(grid, story, line, *cells)
-    return grid
+    return _table(story, story.threads, lambda line: [line.text if t == line.thread else "" for t in story.threads])
 
 
 def _list(story: Story) -> Table:
     """For narrow terminals and many threads: the threads share one column."""
-    grid = _grid("#", "thread", "does", "table", "poll")
+    return _table(story, ("thread", "does"), lambda line: [line.thread, line.text])
+
+
+def _table(story: Story, headings: Sequence[str], cells: Callable[[Line], list[str]]) -> Table:
+    """A row for each step; the decisive one is marked by a star too, for those who see no colours.
+
+    Times and polls have a column if there are any.
+    """
+    times, polls = (any(getattr(line, field) for line in story.lines) for field in ("time", "poll"))
+    shown = ["#", *["time"] * times, *headings, "table", *["poll"] * polls]
+    columns = (Column(Text(heading)) for heading in shown)
+    table = Table(*columns, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
     for line in story.lines:
-        _row(grid, story, line, line.thread, line.text)
-    return grid
-
-
-def _grid(*headings: str) -> Table:
-    return Table(*headings, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
-
-
-def _row(grid: Table, story: Story, line: Line, *cells: str) -> None:
-    """A row; the decisive step is marked by a star too, for those who see no colours."""
-    fatal = line.number == story.fatal
-    poll = "same" if line.poll == line.entry else line.poll
-    row = (f"{line.number}{'*' if fatal else ''}", *cells, line.entry, poll)
-    grid.add_row(*(Text(cell, overflow="fold") for cell in row), style=_FATAL if fatal else None)
+        fatal = line.number == story.fatal
+        poll = "same" if line.poll == line.entry else line.poll
+        number = f"{line.number}{'*' if fatal else ''}"
+        row = [number, *[line.time] * times, *cells(line), line.entry, *[poll] * polls]
+        table.add_row(*(Text(cell, overflow="fold") for cell in row), style=_FATAL if fatal else None)
+    return table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -90,6 +91,9 @@ def test_json_lines_say_the_same_for_machines(tmp_path: Path, capsys: pytest.Cap
         (["show", str(TRACES / "fix-a.no-ghost.itf.json"), "--design", "nope"], "no design is called 'nope'"),
         (["check", "nowhere.ndjson"], "does not exist"),
         (["check", str(SEED), "--design", "nope"], "no design is called 'nope'"),
+        (["show", str(SEED)], "is an event log: name a room with --room N"),
+        (["show", str(SEED), "--room", "5"], "no event of room 5: the log has 5 rooms"),
+        (["show", str(SEED), "--room", "five"], "'five' is no room id: it is an integer"),
         (["vectors", str(TRACES)], "is there already"),
         (["nonsense"], "No such command"),
     ],
@@ -111,6 +115,16 @@ def test_a_trace_that_the_spec_does_not_allow_exits_2(tmp_path: Path, capsys: py
         code, _, err = run(command, str(wrong), capsys=capsys)
         assert code == 2
         assert "step 4: unknown action 'admitted'" in err
+
+
+def test_show_tells_the_room_that_check_names(capsys: pytest.CaptureFixture[str]) -> None:
+    """The line that ``check`` names is the marked one, in decimal and in hexadecimal, as a table and as a diagram."""
+    room, line = re.findall(r"room (\d+), line (\d+)", run("check", str(SEED), capsys=capsys)[1])[0]
+    table = run("show", str(SEED), "--room", room, capsys=capsys)[1]
+    assert f"{line}*" in table
+    assert "it is pinned" in table
+    assert run("show", str(SEED), "--room", hex(int(room)), capsys=capsys)[1] == table
+    assert run("show", str(SEED), "--room", room, "--mermaid", capsys=capsys)[1].startswith("sequenceDiagram")
 
 
 def test_show_and_replay_of_a_pinned_trace(capsys: pytest.CaptureFixture[str]) -> None:
