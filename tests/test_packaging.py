@@ -1,6 +1,7 @@
 """The wheel is complete, and the source keeps the rules that no linter knows."""
 
 import ast
+import importlib.util
 import json
 import os
 import shutil
@@ -107,7 +108,10 @@ def test_wheel_holds_data(wheel: Path, pattern: str) -> None:
 
 
 def test_every_module_imports_from_the_wheel(installed: Path, tmp_path: Path) -> None:
+    """Also those of the live system, if what they import is installed."""
     modules = [module_name(path) for path in package_files() if path.suffix == ".py"]
+    if importlib.util.find_spec("sglang_router") is None:
+        modules = [name for name in modules if not lies_in(name, "kvlatch.reference.live")]
     assert {f"kvlatch.{package}" for package in PACKAGES} <= set(modules)
     output = run(tmp_path, installed / "bin" / "python", "-I", "-c", IMPORT_ALL, *modules)
     files: dict[str, str] = json.loads(output)

@@ -1,0 +1,206 @@
+"""The clients of a storm: what each of them asks, how long it waits, and what becomes of it.
+
+Everything is drawn from the seed before the storm begins, so control and treatment are asked the same. Nothing
+is sent anywhere but to the one address that the storm is about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import attrs
+import httpx
+
+from kvlatch.reference.live import pages
+from kvlatch.reference.live.records import Outcome, Request
+from kvlatch.reference.live.settings import Settings
+
+_TOKENS: Final = 8
+"""Tokens that a foreign deployment is asked to generate."""
+_UNREAD_SECONDS: Final = 3.0
+"""How long a client that never reads keeps its connection."""
+_OK: Final = 200
+
+
+@attrs.frozen(kw_only=True)
+class Load:
+    """How hard the storm blows: all bounds that it keeps.
+
+    ``clients`` are at work at a time, until ``requests`` have been sent or ``seconds`` are over; ``rate`` is the most
+    requests begun in a second, None for no limit. A client hangs up after ``patience`` seconds, evenly between
+    two bounds, or, one in ``patient``, waits for its answer. Prompts are ``chunks`` long, evenly between two bounds.
+    ``unread`` clients never read an answer. After ``limit`` seconds even a patient one gives up.
+    """
+
+    requests: int
+    clients: int
+    seconds: float
+    patience: tuple[float, float]
+    rate: float | None = None
+    unread: int = 0
+    patient: int = 4
+    chunks: tuple[int, int] = (4, 10)
+    limit: float = 20.0
+
+    def __attrs_post_init__(self) -> None:
+        if self.patience[0] > self.patience[1]:
+            raise ValueError(
+                f"patience: the least, {self.patience[0]:g} s, is more than the most, {self.patience[1]:g} s"
+            )
+
+
+@attrs.frozen
+class Ask:
+    """What one client does; ``patience`` is None for one that waits."""
+
+    number: int
+    prompt: str
+    chunks: int
+    patience: float | None
+    stream: bool
+    reads: bool = True
+
+
+def asks(load: Load, seed: int, chunk_tokens: int) -> list[Ask]:
+    """What all clients do, from the seed."""
+    chance = random.Random(seed)  # noqa: S311  # for no secret
+    drawn = []
+    for number in range(load.requests):
+        chunks = chance.randint(*load.chunks)
+        reads = number >= load.unread
+        waits = chance.randrange(load.patient) == 0 or not reads
+        patience = None if waits else chance.uniform(*load.patience)
+        stream = chance.random() < 0.5
+        drawn.append(Ask(number, prompt(seed, number, chunks * chunk_tokens), chunks, patience, stream, reads))
+    return drawn
+
+
+def prompt(seed: int, number: int, tokens: int) -> str:
+    """A prompt of so many words that no other request has."""
+    return " ".join(["storm", f"{seed}", "request", f"{number}", *["word"] * max(0, tokens - 4)])
+
+
+class _NeverRead(Exception):
+    """A client has gone without having read anything."""
+
+
+@attrs.frozen(eq=False)
+class Clients:
+    """Clients of one address; ``settings`` are those of an engine of ours, None where it is not."""
+
+    url: str
+    load: Load
+    settings: Settings | None
+    start: float
+    http: httpx.AsyncClient
+    done: list[Request] = attrs.field(factory=list)
+
+    async def storm(self, asks: Sequence[Ask]) -> None:
+        """Send everything, within the bounds of the load; on cancellation, every client hangs up."""
+        end = time.monotonic() + self.load.seconds
+        waiting = iter(asks)
+        gate = _Gate(self.load.rate)
+        workers = [asyncio.create_task(self._client(waiting, gate, end)) for _ in range(self.load.clients)]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+
+    async def _client(self, waiting: Iterator[Ask], gate: _Gate, end: float) -> None:
+        """One client after the other, until nothing is left to ask, or the time is up."""
+        while time.monotonic() < end and (ask := next(waiting, None)) is not None:
+            await gate.wait()
+            await self.ask(ask)
+
+    async def ask(self, ask: Ask) -> None:
+        """One request, to its end."""
+        begun = time.monotonic()
+        outcome: Outcome = "aborted"
+        code, wrong, detail = None, False, "the storm was interrupted"
+        try:
+            async with asyncio.timeout(self.load.limit if ask.patience is None else ask.patience):
+                code, text = await (self._post(ask) if ask.reads else self._never_read(ask))
+            outcome, detail = ("completed", "") if code == _OK else ("failed", text[:200])
+            wrong = outcome == "completed" and self.settings is not None and not self._right(ask, text)
+        except TimeoutError:
+            outcome = "unaccounted" if ask.patience is None else "aborted"
+            detail = f"no answer after {time.monotonic() - begun:.2f} s"
+        except _NeverRead:
+            detail = "never read its answer"
+        except (httpx.HTTPError, OSError) as error:
+            outcome, detail = "failed", f"{type(error).__name__}: {error}"
+        finally:
+            times = begun - self.start, time.monotonic() - self.start
+            self.done.append(Request(ask.number, ask.chunks, *times, outcome, wrong, code, detail))
+
+    async def _post(self, ask: Ask) -> tuple[int, str]:
+        """The status and the text of the answer; of a stream, the last text."""
+        async with self.http.stream("POST", f"{self.url}/generate", json=self._body(ask), timeout=None) as response:
+            page = (await response.aread()).decode("utf-8", "replace")
+        if response.status_code != _OK:
+            return response.status_code, page
+        return _text(page, stream=ask.stream)
+
+    async def _never_read(self, ask: Ask) -> tuple[int, str]:
+        """Send the request, and read nothing; the client is counted as one that hung up."""
+        address = urlsplit(self.url)
+        _, writer = await asyncio.open_connection(address.hostname, address.port)
+        try:
+            body = json.dumps(self._body(ask)).encode()
+            head = f"POST /generate HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Type: application/json\r\n"
+            writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            await writer.drain()
+            await asyncio.sleep(_UNREAD_SECONDS)
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+        raise _NeverRead
+
+    def _body(self, ask: Ask) -> dict[str, Any]:
+        return {"text": ask.prompt, "sampling_params": {"max_new_tokens": _TOKENS}, "stream": ask.stream}
+
+    def _right(self, ask: Ask, text: str) -> bool:
+        if self.settings is None:
+            return True
+        count = ask.chunks * self.settings.chunk_pages
+        return text.split(" ", maxsplit=1)[0] == pages.digest_of(ask.prompt, count, self.settings.page_bytes)
+
+
+class _Gate:
+    """Lets requests begin no faster than at a rate."""
+
+    def __init__(self, rate: float | None) -> None:
+        self._interval = 0.0 if rate is None else 1 / rate
+        self._next = time.monotonic()
+
+    async def wait(self) -> None:
+        """Wait for one's turn."""
+        turn = max(self._next, time.monotonic())
+        self._next = turn + self._interval
+        await asyncio.sleep(turn - time.monotonic())
+
+
+def _text(page: str, *, stream: bool) -> tuple[int, str]:
+    """What was generated. An error inside a stream, where the status has been sent, counts as the status it names."""
+    try:
+        if not stream:
+            return _OK, str(json.loads(page)["text"])
+        events = [line.removeprefix("data: ") for line in page.splitlines() if line.startswith("data: ")]
+        if not events or events[-1] != "[DONE]":
+            return 500, "the stream broke off"
+        last = json.loads(events[-2]) if len(events) > 1 else {}
+        if "error" in last:
+            return int(last["error"].get("code", 500)), str(last["error"].get("message", last["error"]))
+        return _OK, str(last["text"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return 500, f"the answer is not one of /generate: {error!r}"

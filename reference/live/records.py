@@ -1,0 +1,165 @@
+"""What an abort storm records: plain data, written by ``storm.py`` and read by every report.
+
+Times are seconds since the start of their run, on one clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Literal
+
+import attrs
+
+Role = Literal["control", "treatment", "alone"]
+PhaseName = Literal["baseline", "storm", "drain"]
+Outcome = Literal["completed", "failed", "aborted", "unaccounted"]
+Verdict = Literal[
+    "treatment fixes it", "treatment helps", "no difference", "treatment is worse", "pins", "drains",
+    "inconclusive", "refused",
+]  # fmt: skip
+"""The first four compare two builds, the next two are about one; ``refused``: a build was exchanged, or is both."""
+FORMAT: Final = 1
+"""The version of ``report.json``, under the key ``kvlatch-storm``."""
+
+
+@attrs.frozen
+class Build:
+    """Which build was stormed.
+
+    ``fingerprint`` is what the engine says of itself: a hash over its code and the rules of its manager, or over what
+    a foreign server reports. ``design`` and ``atomicity`` are None where it is not ours.
+    """
+
+    name: str
+    design: str | None
+    atomicity: str | None
+    fingerprint: str
+
+
+@attrs.frozen
+class Phase:
+    """A part of a run: baseline, storm or drain, with the fingerprint that the engine gave in it."""
+
+    name: PhaseName
+    start: float
+    end: float
+    fingerprint: str
+
+
+@attrs.frozen
+class Request:
+    """What became of one request, as its client saw it. ``code`` is the HTTP status, None if there was none.
+
+    ``wrong`` says that it was answered with a digest of other pages than those of its prompt.
+    """
+
+    number: int
+    chunks: int
+    start: float
+    end: float
+    outcome: Outcome
+    wrong: bool
+    code: int | None
+    detail: str
+
+
+@attrs.frozen
+class PinnedRoom:
+    """A room that was left behind, and the way to its cause.
+
+    ``law`` is the first law that the event log shows broken in the room, None if it shows none; ``line`` is the line.
+    """
+
+    room: int
+    status: str
+    law: str | None
+    line: int | None
+    says: str
+    show: str
+    """The command that draws its thread table."""
+
+
+@attrs.frozen(kw_only=True)
+class Counts:
+    """The figures of a run. None is what cannot be known of a build that is not ours.
+
+    ``hits`` are aborts that were written while a worker was past its checks and had not written yet: the race.
+    ``pinned`` is the gauge after the drain's deadline. ``lost_failures`` are rooms where a terminal status was
+    replaced by a live one, or Failed by Success, as the event log shows. ``ghosts`` are entries in the status table
+    without a request; ``released_early`` are requests whose pages were released while a worker was transferring them.
+    ``wrong_digests`` are requests that decode took for complete, with pages that are not those of their prompt.
+    """
+
+    sent: int
+    completed: int
+    failed: int
+    aborted: int
+    unaccounted: int
+    pinned: int
+    hits: int | None
+    lost_failures: int | None
+    ghosts: int | None
+    released_early: int | None
+    wrong_digests: int | None
+
+
+@attrs.frozen
+class Metric:
+    """Is the gauge exact? Samples taken, samples where the ledger stood still meanwhile, and how many differed."""
+
+    samples: int
+    compared: int
+    differed: int
+
+
+@attrs.frozen(kw_only=True)
+class Run:
+    """One storm on one build.
+
+    ``gauge`` has pairs (time, requests in the prefill inflight queue). ``requests`` are those of the storm and, with
+    numbers below 0, of the baseline. ``deadline`` is how long the drain may take, and ``longest`` what it was derived
+    from: the longest request that completed; ``drained`` is when the gauge came to 0, None if it did not. ``faults``
+    are those that the storm provoked; ``left_behind`` names processes that did not end and ports that stayed open.
+    """
+
+    role: Role
+    repetition: int
+    build: Build
+    phases: tuple[Phase, ...]
+    gauge: tuple[tuple[float, float], ...]
+    requests: tuple[Request, ...]
+    counts: Counts
+    metric: Metric | None
+    longest: float
+    deadline: float
+    drained: float | None
+    pinned: tuple[PinnedRoom, ...]
+    log: Path | None
+    faults: tuple[str, ...] = ()
+    left_behind: tuple[str, ...] = ()
+    interrupted: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Storm:
+    """A whole experiment: its runs, and what they come to.
+
+    ``p`` is the chance that builds which do not differ would show such a difference or a greater one (Fisher's exact
+    test on repetitions that pinned); None where nothing is compared. ``proofs`` has, for each build by its name, the
+    verdicts of the proof matrix that the live counts can be held against, by the name of the count.
+    """
+
+    command: str
+    seed: int
+    version: str
+    settings: Mapping[str, object]
+    runs: tuple[Run, ...]
+    verdict: Verdict
+    sentence: str
+    p: float | None
+    proofs: Mapping[str, Mapping[str, str]] = attrs.field(factory=dict)
+
+    def of(self, role: Role) -> tuple[Run, ...]:
+        """The runs of one role, in their order."""
+        return tuple(run for run in self.runs if run.role == role)

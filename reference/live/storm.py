@@ -1,0 +1,338 @@
+"""One storm on one build: baseline, storm, drain, and what they leave behind.
+
+*Baseline*: the gauge of an idle system, and a few polite requests that have to be answered. *Storm*: many clients, most
+of whom hang up. *Drain*: nobody asks any more, and the gauge has to come to 0 before a deadline, which is several times
+the longest request that completed; what is left then is stuck, and not on its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shlex
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol
+
+import attrs
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from kvlatch.reference.live.clients import Ask, Clients, Load, asks, prompt
+from kvlatch.reference.live.records import Build, Counts, Metric, Phase, PhaseName, PinnedRoom, Request, Role, Run
+from kvlatch.reference.live.settings import Rules, Settings
+from kvlatch.reference.live.system import Part, System
+from kvlatch.reference.log import Report as LogReport
+from kvlatch.reference.log import check
+
+GAUGE: Final = "sglang:num_prefill_inflight_queue_reqs"
+_SAMPLE: Final = 0.1
+"""Seconds between two samples of the gauge."""
+_POLITE: Final = 3
+"""Requests of the baseline."""
+_PATIENCE: Final = 3.0
+"""The drain may take so many times as long as the longest request that completed."""
+_LEAST_DRAIN: Final = 2.5
+_FAULT_AT: Final = 0.4
+"""A part is killed after this share of the storm's time."""
+_HTTP_SECONDS: Final = 10.0
+
+Fault = Literal["kill-prefill", "kill-decode", "kill-router"]
+_KILLED: Final[dict[Fault, Part]] = {"kill-prefill": "prefill", "kill-decode": "decode", "kill-router": "router"}
+
+
+class NotAnswering(Exception):
+    """The deployment does not do what a storm needs; the message says what."""
+
+
+class Target(Protocol):
+    """What is stormed."""
+
+    build: Build
+    settings: Settings | None
+
+    @property
+    def url(self) -> str:
+        """Where requests go."""
+
+    @property
+    def log(self) -> Path | None:
+        """The event log of its prefill engine."""
+
+    async def fingerprint(self) -> str:
+        """Which build runs now."""
+
+    async def gauge(self) -> float:
+        """Requests in the prefill inflight queue, as the metrics say."""
+
+    async def ledger(self) -> dict[str, Any] | None:
+        """What the prefill engine knows of itself; None where it keeps no ledger, or is dead."""
+
+    async def decode_ledger(self) -> dict[str, Any] | None:
+        """What the decode engine knows of itself."""
+
+    def kill(self, part: Part) -> None:
+        """End a part."""
+
+    def dead(self) -> bool:
+        """The prefill engine is known to have ended: it has no queue that could drain."""
+
+
+@attrs.define(eq=False)
+class Embedded:
+    """A system that was started here."""
+
+    system: System
+    build: Build
+    settings: Settings | None
+    http: httpx.AsyncClient
+
+    @classmethod
+    def of(cls, system: System, rules: Rules, settings: Settings, http: httpx.AsyncClient) -> Embedded:
+        """What is known before it is asked."""
+        build = Build(f"{rules.design.name}/{rules.level}", rules.design.name, rules.level, "")
+        return cls(system, build, settings, http)
+
+    @property
+    def url(self) -> str:
+        """The router's address."""
+        return self.system.url("router")
+
+    @property
+    def log(self) -> Path | None:
+        """Prefill's event log."""
+        return self.system.log
+
+    async def fingerprint(self) -> str:
+        """What prefill says of itself; of a dead one, what it said before."""
+        if self.dead():
+            return self.build.fingerprint
+        return str((await self.http.get(f"{self.system.url('prefill')}/server_info")).json()["fingerprint"])
+
+    async def gauge(self) -> float:
+        """The gauge on prefill's page."""
+        return await gauge_of(self.http, [f"{self.system.url('prefill')}/metrics"])
+
+    async def ledger(self) -> dict[str, Any] | None:
+        """Prefill's ledger."""
+        return await self._state("prefill")
+
+    async def decode_ledger(self) -> dict[str, Any] | None:
+        """Decode's ledger."""
+        return await self._state("decode")
+
+    async def _state(self, part: Part) -> dict[str, Any] | None:
+        with contextlib.suppress(httpx.HTTPError):
+            reply: dict[str, Any] = (await self.http.get(f"{self.system.url(part)}/kvlatch")).json()
+            return reply
+        return None
+
+    def kill(self, part: Part) -> None:
+        """End a part."""
+        self.system.kill(part)
+
+    def dead(self) -> bool:
+        """Prefill's process has ended."""
+        return not self.system.alive("prefill")
+
+
+async def gauge_of(http: httpx.AsyncClient, pages: Iterable[str]) -> float:
+    """The gauge, summed over all engines; NotAnswering if no page has it."""
+    values = []
+    for page in pages:
+        text = (await http.get(page)).raise_for_status().text
+        for family in text_string_to_metric_families(text):
+            values += [sample.value for sample in family.samples if sample.name == GAUGE]
+    if not values:
+        raise NotAnswering(f"no {GAUGE} on {', '.join(pages)}: is this the metrics page of a prefill engine?")
+    return sum(values)
+
+
+@attrs.define(eq=False)
+class _Watch:
+    """Polls the gauge, and holds it against the ledger where there is one."""
+
+    target: Target
+    start: float
+    gauge: list[tuple[float, float]] = attrs.field(factory=list)
+    compared: int = 0
+    differed: int = 0
+
+    async def sample(self) -> float | None:
+        """One sample; None while the engine does not answer."""
+        try:
+            before = await self.target.ledger()
+            value = await self.target.gauge()
+            after = await self.target.ledger()
+        except httpx.HTTPError:
+            return None
+        self.gauge.append((time.monotonic() - self.start, value))
+        if before and after and before["changes"] == after["changes"]:
+            self.compared += 1
+            self.differed += value != len(after["inflight"])
+        return value
+
+    @contextlib.asynccontextmanager
+    async def going(self) -> AsyncIterator[None]:
+        """Sample meanwhile."""
+        task = asyncio.create_task(self._go())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _go(self) -> None:
+        while True:
+            await self.sample()
+            await asyncio.sleep(_SAMPLE)
+
+
+@attrs.define(eq=False)
+class Storm:
+    """A run in the making. ``stop`` ends it early; what has been recorded until then is kept."""
+
+    target: Target
+    load: Load
+    seed: int
+    http: httpx.AsyncClient
+    role: Role = "alone"
+    repetition: int = 1
+    faults: Sequence[Fault] = ()
+    stop: asyncio.Event = attrs.field(factory=asyncio.Event)
+
+    async def run(self) -> Run:
+        """All three phases; NotAnswering if the baseline is not that of a working system."""
+        start = time.monotonic()
+        watch = _Watch(self.target, start)
+        clients = Clients(self.target.url, self.load, self.target.settings, start, self.http)
+        chunk_tokens = (self.target.settings or Settings()).chunk_tokens
+        phases: list[Phase] = []
+        async with self._phase("baseline", phases, start):
+            await self._baseline(watch, clients, chunk_tokens)
+        async with watch.going():
+            async with self._phase("storm", phases, start):
+                await self._until_stop(self._storm(clients, asks(self.load, self.seed, chunk_tokens)))
+            longest = _longest(clients.done)
+            deadline = max(_LEAST_DRAIN, _PATIENCE * longest)
+            async with self._phase("drain", phases, start):
+                drained = await self._drain(watch, deadline)
+        left = await self._look(watch)
+        return Run(
+            role=self.role, repetition=self.repetition, build=self.target.build, phases=tuple(phases),
+            gauge=tuple(watch.gauge), requests=tuple(clients.done), counts=left.counts(clients.done),
+            metric=None if left.ledger is None else Metric(len(watch.gauge), watch.compared, watch.differed),
+            longest=longest, deadline=deadline, drained=drained, pinned=tuple(self._pinned(left)), log=self.target.log,
+            faults=tuple(self.faults), interrupted=self.stop.is_set(),
+        )  # fmt: skip
+
+    @contextlib.asynccontextmanager
+    async def _phase(self, name: PhaseName, phases: list[Phase], start: float) -> AsyncIterator[None]:
+        begun = time.monotonic() - start
+        yield
+        mark = await self.target.fingerprint()
+        if not phases:
+            self.target.build = attrs.evolve(self.target.build, fingerprint=mark)
+        phases.append(Phase(name, begun, time.monotonic() - start, mark))
+
+    async def _baseline(self, watch: _Watch, clients: Clients, chunk_tokens: int) -> None:
+        """The system is idle, and answers: at least one polite request, since a broken build may lose some of them."""
+        if await watch.sample() is None:
+            raise NotAnswering("the metrics page does not answer")
+        chunks = self.load.chunks[1]
+        for number in range(-_POLITE, 0):
+            text = prompt(self.seed, number, chunks * chunk_tokens)
+            await clients.ask(Ask(number, text, chunks, None, stream=number % 2 == 0))
+            await watch.sample()
+        if all(request.outcome != "completed" for request in clients.done):
+            why = clients.done[0].detail
+            raise NotAnswering(f"{self.target.build.name} does not answer a polite request: {why}")
+
+    async def _storm(self, clients: Clients, drawn: Sequence[Ask]) -> None:
+        fault = asyncio.create_task(self._faults())
+        try:
+            await clients.storm(drawn)
+        finally:
+            fault.cancel()
+            await asyncio.gather(fault, return_exceptions=True)
+
+    async def _faults(self) -> None:
+        await asyncio.sleep(_FAULT_AT * self.load.seconds)
+        for fault in self.faults:
+            self.target.kill(_KILLED[fault])
+
+    async def _until_stop(self, work: Any) -> None:
+        """Do something, but no longer than until the storm is stopped."""
+        doing, stopped = asyncio.create_task(work), asyncio.create_task(self.stop.wait())
+        try:
+            await asyncio.wait({doing, stopped}, return_when="FIRST_COMPLETED")
+        finally:
+            stopped.cancel()
+            doing.cancel()
+            result = (await asyncio.gather(doing, stopped, return_exceptions=True))[0]
+        if isinstance(result, Exception):
+            raise result
+
+    async def _drain(self, watch: _Watch, deadline: float) -> float | None:
+        """Wait until nothing is in the queue, or the deadline is over; when it was, in seconds of the run."""
+        end = time.monotonic() + deadline
+        while time.monotonic() < end and not self.stop.is_set() and not self.target.dead():
+            if watch.gauge and watch.gauge[-1][1] == 0 and await watch.sample() == 0:
+                return time.monotonic() - watch.start
+            await asyncio.sleep(_SAMPLE)
+        return None
+
+    async def _look(self, watch: _Watch) -> _Left:
+        """What is there after the drain: both ledgers, and what the event log shows."""
+        left = _Left(await watch.sample(), await self.target.ledger(), await self.target.decode_ledger())
+        if self.target.log is None:
+            return left
+        return attrs.evolve(left, log=await asyncio.to_thread(check, self.target.log))
+
+    def _pinned(self, left: _Left) -> Iterator[PinnedRoom]:
+        """The rooms that are still in the inflight queue, and what the event log says of them."""
+        if left.ledger is None or left.log is None:
+            return
+        found = {violation.room: violation for violation in left.log.violations}
+        for text, status in left.ledger["inflight"].items():
+            room = int(text)
+            show = shlex.join(["kvlatch", "show", str(self.target.log), "--room", text])
+            if (violation := found.get(room)) is not None:
+                yield PinnedRoom(room, status, violation.law, violation.line, str(violation), show)
+            else:
+                says = f"it is {status}, nobody works on it, and the inflight queue has no deadline"
+                yield PinnedRoom(room, status, None, None, says, show)
+
+
+@attrs.frozen
+class _Left:
+    """What a storm has left behind; None where the deployment does not say it, or is dead."""
+
+    gauge: float | None
+    ledger: dict[str, Any] | None
+    decode: dict[str, Any] | None
+    log: LogReport | None = None
+
+    def counts(self, done: Sequence[Request]) -> Counts:
+        """All figures."""
+        outcomes = [request.outcome for request in done]
+        ledger, decode = self.ledger, self.decode
+        return Counts(
+            sent=len(done),
+            completed=outcomes.count("completed"),
+            failed=outcomes.count("failed"),
+            aborted=outcomes.count("aborted"),
+            unaccounted=outcomes.count("unaccounted"),
+            pinned=int(self.gauge or 0),  # a dead engine has no queue
+            hits=None if ledger is None else ledger["hits"],
+            lost_failures=None if self.log is None else self.log.laws.get("terminal-sticky", 0),
+            ghosts=None if ledger is None else len(ledger["ghosts"]),
+            released_early=None if ledger is None else ledger["released_early"],
+            wrong_digests=None if decode is None else decode["ended"]["wrong digest"],
+        )
+
+
+def _longest(done: Iterable[Request]) -> float:
+    """How long the longest request took that completed, in seconds."""
+    return max((request.end - request.start for request in done if request.outcome == "completed"), default=0.0)
