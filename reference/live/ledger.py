@@ -51,9 +51,8 @@ class PrefillLedger:
             self._in_place[place] += 1
             self._changes += 1
 
-    def settled(self, room: int, result: KVPoll) -> None:
+    def settled(self, result: KVPoll) -> None:
         """A request has been completed or failed."""
-        self.moved(room, "done")
         with self._lock:
             self._counts[result.name] += 1
 

@@ -91,6 +91,8 @@ class Prefill:
         self._inflight: list[Request] = []
         self._jobs: queue.Queue[Job] = queue.Queue(settings.queue)
         self._destinations: dict[int, Destination] = {}
+        self._at_work = threading.local()
+        """What each worker knows of its chunk: it keeps where that goes, even if the request is settled meanwhile."""
         self._peers: dict[str, Peer] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._moving = threading.Lock()
@@ -124,8 +126,8 @@ class Prefill:
             self.transport.send(peer, {"is": "released", "room": room})
 
     def tell(self, room: int, request: int, status: KVPoll) -> None:
-        """Decode is told how the request has ended."""
-        if (destination := self._destinations.get(room)) is not None:
+        """Decode is told how the request has ended, by the worker that has found out."""
+        if (destination := self._at_work.destination) is not None:
             self.transport.send(destination.peer, {"is": "ended", "room": room, "status": status.name})
 
     # --- Threads --------------------------------------------------------------------------------------------------
@@ -231,7 +233,7 @@ class Prefill:
     def _settle(self, request: Request, source: list[Request], result: KVPoll) -> None:
         """The request is over: it leaves its queue, its client is answered, its status cleared."""
         self._move(request, source, None, "done")
-        self.ledger.settled(request.room, result)
+        self.ledger.settled(result)
         if result == KVPoll.Failed:
             self._failed_total.inc()
         with self._journal.doing("clear"):
@@ -272,7 +274,7 @@ class Prefill:
     def _work(self) -> None:
         while True:
             job = self._jobs.get()
-            destination = self._destinations.get(job.room)
+            self._at_work.destination = destination = self._destinations.get(job.room)
             with self.ledger.deciding(job.room) as answers:
                 answers.append(self._manager.start(job.room, REQUEST, job.chunk, job.last))
             if answers == [False]:

@@ -29,6 +29,8 @@ from kvlatch.spec.designs import DESIGNS  # noqa: E402
 COMMAND: Final = (sys.executable, "-c", "from kvlatch.proofs.cli import main; main()")
 LIMIT: Final = 240.0
 SMALL: Final = ("--requests", "80", "--seconds", "4")
+STEADY: Final = ("--requests", "400", "--seconds", "4")
+"""More requests than there is time for: so the storm lasts until the part is killed, and beyond."""
 
 
 def kvlatch(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -107,7 +109,7 @@ def test_a_pinned_room_leads_to_its_cause(compared: tuple[int, dict[str, Any], P
 @pytest.mark.parametrize("fault", ["kill-prefill", "kill-decode", "kill-router"])
 def test_with_latch_every_request_has_an_ending_when_a_part_is_killed(fault: str, tmp_path: Path) -> None:
     """Killed as by kill -9 in the middle of the storm; who was served before has an answer, who was not an error."""
-    _, report, _ = storm(tmp_path / "out", "--design", "latch", "--fault", fault, *SMALL)
+    _, report, _ = storm(tmp_path / "out", "--design", "latch", "--fault", fault, *STEADY)
     (run,) = report["runs"]
     accounted(run)
     assert run["faults"] == [fault]

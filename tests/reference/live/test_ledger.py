@@ -72,7 +72,8 @@ def test_places_ghosts_and_orphans() -> None:
     ledger.moved(1, "inflight")
     ledger.moved(2, "inflight")
     before = state(ledger)["changes"]
-    ledger.settled(2, KVPoll.Success)
+    ledger.moved(2, "done")
+    ledger.settled(KVPoll.Success)
     seen = state(ledger, r1=KVPoll.Transferring, r2=KVPoll.Success, r4=KVPoll.WaitingForInput)
     assert seen["changes"] == before + 1
     assert seen["requests"] == {"boot": 1, "inflight": 1, "done": 1}
