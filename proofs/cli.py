@@ -534,6 +534,14 @@ def conform(traces: Path | None, junit: Path | None, as_json: bool, **question: 
     help="Seconds after which an impatient client hangs up.",
 )
 @click.option(
+    "--chunks",
+    type=(click.IntRange(1, 1000), click.IntRange(1, 1000)),
+    default=(4, 10),
+    show_default=True,
+    metavar="LEAST MOST",
+    help="Length of a prompt, in chunks of 64 words.",
+)
+@click.option(
     "--limit",
     type=click.FloatRange(1),
     default=20.0,
@@ -564,25 +572,29 @@ def conform(traces: Path | None, junit: Path | None, as_json: bool, **question: 
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object: the report.")
 def storm(
-    requests: int, clients: int, seconds: float, rate: float | None, patience: tuple[float, float], limit: float,
-    unread: int, queue: int, noise: float, both_abort: bool, **question: Any,
+    requests: int, clients: int, seconds: float, rate: float | None, patience: tuple[float, float],
+    chunks: tuple[int, int], limit: float, unread: int, queue: int, noise: float, both_abort: bool, **question: Any,
 ) -> int:  # fmt: skip
     """Storm a live prefill/decode system with clients that hang up, and see whether it leaves requests behind.
 
     Alone: control and treatment by turns, each on a system of its own that is started here, with real NIXL transfers
     behind the real sglang-router. DESIGN is a design that ships, or your module:NAME, with /locked, /split or /cas.
 
-    Exit 0 if the treatment (or the one build) leaves nothing behind although the race fired, 1 if it does, 3 if the
-    storm does not show it.
+    Exit 0 if the treatment (or the one build) leaves nothing behind although the race fired; 1 if it pins a request,
+    leaves one without an ending, or answers one with wrong pages; 3 if the storm does not show which.
     """
     from kvlatch.proofs.storm import Question, answer
+    from kvlatch.reference.live.load import Load
 
     if rate is None and question["url"]:
         rate = 20.0
-    load = {
-        "requests": requests, "clients": clients, "seconds": seconds, "rate": rate, "patience": patience,
-        "limit": limit, "unread": unread,
-    }  # fmt: skip
+    try:
+        load = Load(
+            requests=requests, clients=clients, seconds=seconds, rate=rate, patience=patience, chunks=chunks,
+            limit=limit, unread=unread,
+        )  # fmt: skip
+    except ValueError as error:
+        raise Failure(str(error), USAGE) from error
     settings = {"queue": queue, "noise": noise, "both_abort": both_abort}
     return answer(Question(load=load, settings=settings, **question))
 

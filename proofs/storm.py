@@ -23,6 +23,7 @@ import click
 from kvlatch.proofs import matrix
 from kvlatch.proofs.exits import CANNOT, INTERNAL, INTERRUPTED, OK, UNKNOWN, USAGE, VIOLATED, Failure
 from kvlatch.proofs.prove import UnknownName, design_of
+from kvlatch.reference.live.load import Load
 from kvlatch.reference.live.records import Role, Run, Storm, Verdict
 from kvlatch.reference.live.settings import Rules, Settings
 from kvlatch.spec.designs import Atomicity
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     import httpx
 
     from kvlatch.reference.live import storm as storms
-    from kvlatch.reference.live.clients import Load
 
 _NEEDED: Final = {
     "httpx": "httpx", "prometheus_client": "prometheus-client", "jinja2": "jinja2", "matplotlib": "matplotlib",
@@ -65,7 +65,7 @@ class Question:
     label: str
     against: Path | None
     yes: bool
-    load: Mapping[str, Any]
+    load: Load
     settings: Mapping[str, Any]
     repetitions: int | None
     faults: tuple[Any, ...]
@@ -140,7 +140,7 @@ def _can_be_done(question: Question) -> None:
         if not re.fullmatch(r"https?://[^/\s]+(/\S*)?", address):
             raise Failure(f"{address!r} is no address: http://HOST:PORT", USAGE)
     if not question.yes:
-        _ask(_load(question), question.url)
+        _ask(question.load, question.url)
 
 
 def _ask(load: Load, url: str) -> None:
@@ -176,15 +176,6 @@ def rules_of(name: str) -> Rules:
         if known == (level or design.atomicities[0]):
             return Rules(design, known)
     raise Failure(f"{name}: an atomicity is one of {', '.join(levels)}", USAGE)
-
-
-def _load(question: Question) -> Load:
-    from kvlatch.reference.live.clients import Load
-
-    try:
-        return Load(**question.load)
-    except ValueError as error:
-        raise Failure(str(error), USAGE) from error
 
 
 # --- The runs -----------------------------------------------------------------------------------------------------
@@ -327,7 +318,7 @@ async def _run(question: Question, target: storms.Target, stop: asyncio.Event, r
 
     seed = question.seed * 1000 + number
     async with _http(kept=0) as http:
-        return await storms.Storm(target, _load(question), seed, http, role, number, question.faults, stop).run()
+        return await storms.Storm(target, question.load, seed, http, role, number, question.faults, stop).run()
 
 
 def _http(kept: int) -> httpx.AsyncClient:
@@ -398,7 +389,7 @@ def _command() -> str:
 def _settings(question: Question) -> dict[str, object]:
     """All that a run was made with."""
     settings = {} if question.url else attrs.asdict(Settings(seed=question.seed, **question.settings))
-    return {**attrs.asdict(_load(question)), **settings}
+    return {**attrs.asdict(question.load), **settings}
 
 
 def _earlier(path: Path) -> tuple[Run, ...]:

@@ -1,7 +1,6 @@
-"""The clients of a storm: what each of them asks, how long it waits, and what becomes of it.
+"""The clients of a storm, and what becomes of each of them.
 
-Everything is drawn from the seed before the storm begins, so control and treatment are asked the same. Nothing
-is sent anywhere but to the one address that the storm is about.
+Nothing is sent anywhere but to the one address that the storm is about.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import random
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -19,6 +17,7 @@ import attrs
 import httpx
 
 from kvlatch.reference.live import pages
+from kvlatch.reference.live.load import Ask, Load
 from kvlatch.reference.live.records import Outcome, Request
 from kvlatch.reference.live.settings import Settings
 
@@ -27,64 +26,6 @@ _TOKENS: Final = 8
 _UNREAD_SECONDS: Final = 3.0
 """How long a client that never reads keeps its connection."""
 _OK: Final = 200
-
-
-@attrs.frozen(kw_only=True)
-class Load:
-    """How hard the storm blows: all bounds that it keeps.
-
-    ``clients`` are at work at a time, until ``requests`` have been sent or ``seconds`` are over; ``rate`` is the most
-    requests begun in a second, None for no limit. A client hangs up after ``patience`` seconds, evenly between
-    two bounds, or, one in ``patient``, waits for its answer. Prompts are ``chunks`` long, evenly between two bounds.
-    ``unread`` clients never read an answer. After ``limit`` seconds even a patient one gives up.
-    """
-
-    requests: int
-    clients: int
-    seconds: float
-    patience: tuple[float, float]
-    rate: float | None = None
-    unread: int = 0
-    patient: int = 4
-    chunks: tuple[int, int] = (4, 10)
-    limit: float = 20.0
-
-    def __attrs_post_init__(self) -> None:
-        if self.patience[0] > self.patience[1]:
-            raise ValueError(
-                f"patience: the least, {self.patience[0]:g} s, is more than the most, {self.patience[1]:g} s"
-            )
-
-
-@attrs.frozen
-class Ask:
-    """What one client does; ``patience`` is None for one that waits."""
-
-    number: int
-    prompt: str
-    chunks: int
-    patience: float | None
-    stream: bool
-    reads: bool = True
-
-
-def asks(load: Load, seed: int, chunk_tokens: int) -> list[Ask]:
-    """What all clients do, from the seed."""
-    chance = random.Random(seed)  # noqa: S311  # for no secret
-    drawn = []
-    for number in range(load.requests):
-        chunks = chance.randint(*load.chunks)
-        reads = number >= load.unread
-        waits = chance.randrange(load.patient) == 0 or not reads
-        patience = None if waits else chance.uniform(*load.patience)
-        stream = chance.random() < 0.5
-        drawn.append(Ask(number, prompt(seed, number, chunks * chunk_tokens), chunks, patience, stream, reads))
-    return drawn
-
-
-def prompt(seed: int, number: int, tokens: int) -> str:
-    """A prompt of so many words that no other request has."""
-    return " ".join(["storm", f"{seed}", "request", f"{number}", *["word"] * max(0, tokens - 4)])
 
 
 class _NeverRead(Exception):

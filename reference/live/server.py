@@ -131,7 +131,8 @@ def end_with_input() -> None:
     """End this process when its standard input ends, or when a thread dies: half an engine is worse than none."""
 
     def watch() -> None:
-        sys.stdin.buffer.read()
+        while os.read(0, 1):  # not through sys.stdin, whose lock would be in the way of an interpreter that ends
+            pass
         os._exit(0)
 
     def died(arguments: threading.ExceptHookArgs) -> None:

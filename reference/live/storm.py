@@ -19,7 +19,8 @@ import attrs
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from kvlatch.reference.live.clients import Ask, Clients, Load, asks, prompt
+from kvlatch.reference.live.clients import Clients
+from kvlatch.reference.live.load import Ask, Load, asks, prompt
 from kvlatch.reference.live.records import Build, Counts, Metric, Phase, PhaseName, PinnedRoom, Request, Role, Run
 from kvlatch.reference.live.settings import Rules, Settings
 from kvlatch.reference.live.system import Part, System

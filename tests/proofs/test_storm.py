@@ -16,13 +16,15 @@ from kvlatch.proofs import storm as storms
 from kvlatch.proofs.cli import main
 from kvlatch.proofs.exits import Failure
 from kvlatch.proofs.storm import PROPERTY_OF, Question, exit_code, judge, plan, proofs_of, rules_of
+from kvlatch.reference.live.load import Load
 from kvlatch.reference.live.records import Build, Counts, Run, Storm, Verdict
 from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.properties import BY_NAME
 
 ASKED = Question(
     control="seed-control", treatment="latch", designs=(), url=None, metrics=(), label="", against=None, yes=False,
-    load={}, settings={}, repetitions=None, faults=(), seed=1, out=None, as_json=False,
+    load=Load(requests=1, clients=1, seconds=1.0, patience=(0.1, 0.2)), settings={}, repetitions=None, faults=(),
+    seed=1, out=None, as_json=False,
 )  # fmt: skip
 COUNTS = Counts(
     sent=9, completed=4, failed=0, aborted=5, unaccounted=0, pinned=0, hits=30, lost_failures=0, ghosts=0,
@@ -87,6 +89,7 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--control", "latch", "--treatment", "latch/locked"], "refused: latch/locked and latch/locked are the same"),
         (["--fault", "earthquake"], "'earthquake' is not one of"),
         (["--noise", "2"], "2.0 is not in the range"),
+        (["--patience", "2", "1"], "patience: the least, 2, is more than the most, 1"),
     ],
 )
 def test_bad_usage_exits_2_with_one_line(

@@ -23,7 +23,7 @@ for module in ("httpx", "jinja2", "matplotlib", "prometheus_client", "sglang_rou
 pytest.importorskip("nixl_cu12", reason="needs nixl-cu12, which is installed without its dependencies")
 
 from kvlatch.reference.live.settings import Rules, Settings  # noqa: E402
-from kvlatch.reference.live.system import System  # noqa: E402
+from kvlatch.reference.live.system import CannotStart, System  # noqa: E402
 from kvlatch.spec.designs import DESIGNS  # noqa: E402
 
 COMMAND: Final = (sys.executable, "-c", "from kvlatch.proofs.cli import main; main()")
@@ -187,6 +187,16 @@ def _runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (ProcessLookupError, FileNotFoundError):
         return False
+
+
+def test_a_part_that_does_not_start_says_why_and_takes_the_others_with_it(tmp_path: Path) -> None:
+    """One line with the reason and where the rest of it is; nothing is left running."""
+    system = System(Rules(DESIGNS["latch"], "locked"), Settings(page_bytes=-1), tmp_path)
+    with pytest.raises(
+        CannotStart, match=r"the prefill does not start: ValueError: .* \(all of it is in .*prefill\.log\)"
+    ):
+        system.start()
+    assert system.left_behind() == ()
 
 
 def test_a_deployment_that_runs_already_is_stormed_over_http_alone(tmp_path: Path) -> None:

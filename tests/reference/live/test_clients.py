@@ -13,7 +13,8 @@ import pytest
 
 httpx = pytest.importorskip("httpx", reason="needs the extra live")
 
-from kvlatch.reference.live.clients import Ask, Clients, Load, asks  # noqa: E402
+from kvlatch.reference.live.clients import Clients  # noqa: E402
+from kvlatch.reference.live.load import Ask, Load, asks  # noqa: E402
 from kvlatch.reference.live.pages import digest_of  # noqa: E402
 from kvlatch.reference.live.records import Request  # noqa: E402
 from kvlatch.reference.live.settings import Settings  # noqa: E402
@@ -221,7 +222,9 @@ def test_a_client_that_never_reads_sends_its_request_and_goes(monkeypatch: pytes
     assert json.loads(body)["text"] == "prompt 0"
 
 
-def test_patience_has_its_bounds_in_order() -> None:
+def test_bounds_are_in_order() -> None:
     """A mistake in the options is said, not turned round."""
-    with pytest.raises(ValueError, match="patience: the least, 2 s, is more than the most, 1 s"):
-        attrs.evolve(LOAD, patience=(2.0, 1.0))
+    with pytest.raises(ValueError, match=r"patience: the least, 2, is more than the most, 1\.5"):
+        attrs.evolve(LOAD, patience=(2.0, 1.5))
+    with pytest.raises(ValueError, match="chunks: the least, 9, is more than the most, 8"):
+        attrs.evolve(LOAD, chunks=(9, 8))

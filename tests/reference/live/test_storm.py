@@ -16,8 +16,8 @@ httpx = pytest.importorskip("httpx", reason="needs the extra live")
 pytest.importorskip("prometheus_client", reason="needs the extra live")
 
 from kvlatch.reference.live import storm as storms  # noqa: E402
-from kvlatch.reference.live.clients import Load  # noqa: E402
 from kvlatch.reference.live.foreign import Foreign  # noqa: E402
+from kvlatch.reference.live.load import Load  # noqa: E402
 from kvlatch.reference.live.pages import digest_of  # noqa: E402
 from kvlatch.reference.live.records import Build, Run  # noqa: E402
 from kvlatch.reference.live.settings import Settings  # noqa: E402
