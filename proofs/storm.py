@@ -23,7 +23,7 @@ import click
 from kvlatch.proofs import matrix
 from kvlatch.proofs.exits import CANNOT, INTERNAL, INTERRUPTED, OK, UNKNOWN, USAGE, VIOLATED, Failure
 from kvlatch.proofs.prove import UnknownName, design_of
-from kvlatch.reference.live.load import Load
+from kvlatch.reference.live.load import POLITE, Load
 from kvlatch.reference.live.records import Role, Run, Storm, Verdict
 from kvlatch.reference.live.settings import Rules, Settings
 from kvlatch.spec.designs import Atomicity
@@ -145,7 +145,8 @@ def _can_be_done(question: Question) -> None:
 
 def _ask(load: Load, url: str) -> None:
     """Nothing is sent to somebody's deployment before somebody has said yes."""
-    what = f"Send up to {load.requests} requests to {url}, {load.rate:g} a second at most, most of which hang up?"
+    count = load.requests + POLITE
+    what = f"Send up to {count} requests to {url}, {load.rate:g} a second at most, most of which hang up?"
     if not sys.stdin.isatty():
         raise Failure(f"{what} Say so with --yes", USAGE)
     if not click.confirm(what, err=True):

@@ -6,8 +6,12 @@ So control and treatment are asked the same.
 from __future__ import annotations
 
 import random
+from typing import Final
 
 import attrs
+
+POLITE: Final = 3
+"""Requests of the baseline, which come before those that are counted in a load."""
 
 
 @attrs.frozen(kw_only=True)

@@ -20,7 +20,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from kvlatch.reference.live.clients import Clients
-from kvlatch.reference.live.load import Ask, Load, asks, prompt
+from kvlatch.reference.live.load import POLITE, Ask, Load, asks, prompt
 from kvlatch.reference.live.records import Build, Counts, Metric, Phase, PhaseName, PinnedRoom, Request, Role, Run
 from kvlatch.reference.live.settings import Rules, Settings
 from kvlatch.reference.live.system import Part, System
@@ -30,8 +30,6 @@ from kvlatch.reference.log import check
 GAUGE: Final = "sglang:num_prefill_inflight_queue_reqs"
 _SAMPLE: Final = 0.1
 """Seconds between two samples of the gauge."""
-_POLITE: Final = 3
-"""Requests of the baseline."""
 _PATIENCE: Final = 3.0
 """The drain may take so many times as long as the longest request that completed."""
 _LEAST_DRAIN: Final = 2.5
@@ -242,7 +240,7 @@ class Storm:
         if await watch.sample() is None:
             raise NotAnswering("the metrics page does not answer")
         chunks = self.load.chunks[1]
-        for number in range(-_POLITE, 0):
+        for number in range(-POLITE, 0):
             text = prompt(self.seed, number, chunks * chunk_tokens)
             await clients.ask(Ask(number, text, chunks, None, stream=number % 2 == 0))
             await watch.sample()

@@ -115,7 +115,7 @@ def test_a_deployment_is_not_stormed_without_a_yes(
     """Without an answer nothing is sent; the question says how much would be, and how fast at most."""
     pytest.importorskip("httpx", reason="needs the extra live")
     where = ("--url", "http://127.0.0.1:9", "--metrics", "http://127.0.0.1:9/metrics")
-    question = "Send up to 77 requests to http://127.0.0.1:9, 20 a second at most, most of which hang up?"
+    question = "Send up to 80 requests to http://127.0.0.1:9, 20 a second at most, most of which hang up?"
     code, said = run(*where, "--requests", "77", capsys=capsys, monkeypatch=monkeypatch)
     assert (code, said) == (2, f"kvlatch: {question} Say so with --yes\n")
     asked: list[str] = []
