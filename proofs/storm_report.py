@@ -248,11 +248,13 @@ def _stuck(group: Group) -> Answer:
     deadlines = [f"{run.deadline:.3g}" for run, _ in drains]
     ratios = [run.deadline / run.longest for run, _ in drains if run.longest]
     compared = f"at least {min(ratios):.2g} times the longest request" if ratios else "and no request was completed"
+    before = max(run.idle for run, _ in drains)
+    empty = f"down to the {before:g} that were in it before" if before else "empty"
     took = [run.drained - phase.start for run, phase in drains if run.drained is not None]
     if len(took) < len(drains):
-        end = f"it was not empty then in {len(drains) - len(took)} of {_many(len(drains), 'repetition')}"
+        end = f"it was not {empty} then in {len(drains) - len(took)} of {_many(len(drains), 'repetition')}"
     else:
-        end = f"it was empty {max(took):.3g} s after the storm at the latest"
+        end = f"it was {empty} {max(took):.3g} s after the storm at the latest"
     waited = f"the queue was given {', '.join(deadlines)} s to drain, {compared}"
     return Answer(f"{group.label}: {waited}; {end}.", suspicious=min(ratios, default=0) < 1)
 

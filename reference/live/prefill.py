@@ -15,7 +15,7 @@ import asyncio
 import queue
 import threading
 import time
-from typing import Any, Final
+from typing import Final
 
 import attrs
 from starlette.requests import Request as HttpRequest
@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse, Response
 
 from kvlatch.reference.live import pages as kv
 from kvlatch.reference.live.journal import WORKER, Journal, Noise, NoisyLock, Table
-from kvlatch.reference.live.ledger import PrefillLedger
+from kvlatch.reference.live.ledger import Place, PrefillLedger
 from kvlatch.reference.live.manager import DesignManager, status_of
 from kvlatch.reference.live.server import BadRequest, Gauges, answer, body_of, hang_up, refusal
 from kvlatch.reference.live.settings import Rules, Settings
@@ -241,7 +241,7 @@ class Prefill:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(_resolve, request.result, result)
 
-    def _move(self, request: Request, source: list[Request] | None, target: list[Request] | None, place: Any) -> None:
+    def _move(self, request: Request, source: list[Request] | None, target: list[Request] | None, place: Place) -> None:
         """Move a request from one queue to another; gauges and ledger change as one."""
         with self._moving:
             if source is not None:

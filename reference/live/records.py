@@ -85,10 +85,11 @@ class Counts:
     """The figures of a run. None is what cannot be known of a build that is not ours.
 
     ``hits`` are aborts that were written while a worker was past its checks and had not written yet: the race.
-    ``pinned`` is the gauge after the drain's deadline. ``lost_failures`` are rooms where a terminal status was
-    replaced by a live one, or Failed by Success, as the event log shows. ``ghosts`` are entries in the status table
-    without a request; ``released_early`` are requests whose pages were released while a worker was transferring them.
-    ``wrong_digests`` are requests that decode took for complete, with pages that are not those of their prompt.
+    ``pinned`` is how far the gauge is above ``Run.idle`` after the drain. ``lost_failures`` are rooms where a terminal
+    status was replaced by a live one, or Failed by Success, as the event log shows. ``ghosts`` are entries in the
+    status table without a request; ``released_early`` are requests whose pages were released while a worker was
+    transferring them. ``wrong_digests`` are requests that decode took for complete, with pages that are not those of
+    their prompt.
     """
 
     sent: int
@@ -117,10 +118,11 @@ class Metric:
 class Run:
     """One storm on one build.
 
-    ``gauge`` has pairs (time, requests in the prefill inflight queue). ``requests`` are those of the storm and, with
-    numbers below 0, of the baseline. ``deadline`` is how long the drain may take, and ``longest`` what it was derived
-    from: the longest request that completed; ``drained`` is when the gauge came to 0, None if it did not. ``faults``
-    are those that the storm provoked; ``left_behind`` names processes that did not end and ports that stayed open.
+    ``gauge`` has pairs (time, requests in the prefill inflight queue); ``idle`` is what it showed before the storm, and
+    what is pinned is what it shows beyond that. ``requests`` are those of the storm and, with numbers below 0, of the
+    baseline. ``deadline`` is how long the drain may take, and ``longest`` what it was derived from: the longest request
+    that completed; ``drained`` is when the gauge came back to ``idle``, None if it did not. ``faults`` are those that
+    the storm provoked; ``left_behind`` names processes that did not end and ports that stayed open.
     """
 
     role: Role
@@ -131,6 +133,7 @@ class Run:
     requests: tuple[Request, ...]
     counts: Counts
     metric: Metric | None
+    idle: float
     longest: float
     deadline: float
     drained: float | None

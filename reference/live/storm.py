@@ -33,9 +33,12 @@ _SAMPLE: Final = 0.1
 _PATIENCE: Final = 3.0
 """The drain may take so many times as long as the longest request that completed."""
 _LEAST_DRAIN: Final = 2.5
+_CALM: Final = 3
+"""Samples in a row that show the queue as it was before the storm."""
 _FAULT_AT: Final = 0.4
 """A part is killed after this share of the storm's time."""
-_HTTP_SECONDS: Final = 10.0
+_NO_ANSWER: Final = "no answer"
+"""The fingerprint of an engine that does not say any more what it is."""
 
 Fault = Literal["kill-prefill", "kill-decode", "kill-router"]
 _KILLED: Final[dict[Fault, Part]] = {"kill-prefill": "prefill", "kill-decode": "decode", "kill-router": "router"}
@@ -209,35 +212,44 @@ class Storm:
         chunk_tokens = (self.target.settings or Settings()).chunk_tokens
         phases: list[Phase] = []
         async with self._phase("baseline", phases, start):
-            await self._baseline(watch, clients, chunk_tokens)
+            idle = await self._baseline(watch, clients, chunk_tokens)
         async with watch.going():
             async with self._phase("storm", phases, start):
                 await self._until_stop(self._storm(clients, asks(self.load, self.seed, chunk_tokens)))
             longest = _longest(clients.done)
             deadline = max(_LEAST_DRAIN, _PATIENCE * longest)
             async with self._phase("drain", phases, start):
-                drained = await self._drain(watch, deadline)
+                drained = await self._drain(watch, idle, deadline)
         left = await self._look(watch)
         return Run(
             role=self.role, repetition=self.repetition, build=self.target.build, phases=tuple(phases),
-            gauge=tuple(watch.gauge), requests=tuple(clients.done), counts=left.counts(clients.done),
+            gauge=tuple(watch.gauge), requests=tuple(clients.done), counts=left.counts(clients.done, idle),
             metric=None if left.ledger is None else Metric(len(watch.gauge), watch.compared, watch.differed),
-            longest=longest, deadline=deadline, drained=drained, pinned=tuple(self._pinned(left)), log=self.target.log,
-            faults=tuple(self.faults), interrupted=self.stop.is_set(),
+            idle=idle, longest=longest, deadline=deadline, drained=drained, pinned=tuple(self._pinned(left)),
+            log=self.target.log, faults=tuple(self.faults), interrupted=self.stop.is_set(),
         )  # fmt: skip
 
     @contextlib.asynccontextmanager
     async def _phase(self, name: PhaseName, phases: list[Phase], start: float) -> AsyncIterator[None]:
         begun = time.monotonic() - start
         yield
-        mark = await self.target.fingerprint()
+        try:
+            mark = await self.target.fingerprint()
+        except (httpx.HTTPError, NotAnswering):
+            if not phases:
+                raise
+            mark = _NO_ANSWER
         if not phases:
             self.target.build = attrs.evolve(self.target.build, fingerprint=mark)
         phases.append(Phase(name, begun, time.monotonic() - start, mark))
 
-    async def _baseline(self, watch: _Watch, clients: Clients, chunk_tokens: int) -> None:
-        """The system is idle, and answers: at least one polite request, since a broken build may lose some of them."""
-        if await watch.sample() is None:
+    async def _baseline(self, watch: _Watch, clients: Clients, chunk_tokens: int) -> float:
+        """What the gauge shows before anything is asked; and the system answers a polite request.
+
+        One at least: a broken build may lose some of them.
+        """
+        idle = await watch.sample()
+        if idle is None:
             raise NotAnswering("the metrics page does not answer")
         chunks = self.load.chunks[1]
         for number in range(-POLITE, 0):
@@ -247,6 +259,7 @@ class Storm:
         if all(request.outcome != "completed" for request in clients.done):
             why = clients.done[0].detail
             raise NotAnswering(f"{self.target.build.name} does not answer a polite request: {why}")
+        return idle
 
     async def _storm(self, clients: Clients, drawn: Sequence[Ask]) -> None:
         fault = asyncio.create_task(self._faults())
@@ -273,11 +286,16 @@ class Storm:
         if isinstance(result, Exception):
             raise result
 
-    async def _drain(self, watch: _Watch, deadline: float) -> float | None:
-        """Wait until nothing is in the queue, or the deadline is over; when it was, in seconds of the run."""
-        end = time.monotonic() + deadline
+    async def _drain(self, watch: _Watch, idle: float, deadline: float) -> float | None:
+        """Wait until the queue is as it was, or the deadline is over; when it was, in seconds of the run.
+
+        It has to be so in several samples: a request may still be on its way into the queue.
+        """
+        end, calm = time.monotonic() + deadline, 0
         while time.monotonic() < end and not self.stop.is_set() and not self.target.dead():
-            if watch.gauge and watch.gauge[-1][1] == 0 and await watch.sample() == 0:
+            value = await watch.sample()
+            calm = calm + 1 if value is not None and value <= idle else 0
+            if calm == _CALM:
                 return time.monotonic() - watch.start
             await asyncio.sleep(_SAMPLE)
         return None
@@ -313,8 +331,8 @@ class _Left:
     decode: dict[str, Any] | None
     log: LogReport | None = None
 
-    def counts(self, done: Sequence[Request]) -> Counts:
-        """All figures."""
+    def counts(self, done: Sequence[Request], idle: float) -> Counts:
+        """All figures; what was in the queue before the storm is none of its doing."""
         outcomes = [request.outcome for request in done]
         ledger, decode = self.ledger, self.decode
         return Counts(
@@ -323,7 +341,7 @@ class _Left:
             failed=outcomes.count("failed"),
             aborted=outcomes.count("aborted"),
             unaccounted=outcomes.count("unaccounted"),
-            pinned=int(self.gauge or 0),  # a dead engine has no queue
+            pinned=max(0, int((self.gauge or 0) - idle)),  # a dead engine has no queue
             hits=None if ledger is None else ledger["hits"],
             lost_failures=None if self.log is None else self.log.laws.get("terminal-sticky", 0),
             ghosts=None if ledger is None else len(ledger["ghosts"]),

@@ -159,8 +159,9 @@ class System:
         return CannotStart(f"the {name} does not start: {last} (all of it is in {output})")
 
     def kill(self, part: Part) -> None:
-        """End a part as ``kill -9`` does."""
+        """End a part as ``kill -9`` does; when this returns, it has ended."""
         self._parts[part].popen.kill()
+        self._parts[part].popen.wait()
 
     def alive(self, part: Part) -> bool:
         """Whether a part still runs."""

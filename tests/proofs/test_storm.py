@@ -45,8 +45,8 @@ def made(role: Any = "alone", name: str = "latch/locked", **counts: int) -> Run:
     design, _, level = name.partition("/")
     return Run(
         role=role, repetition=1, build=Build(name, design, level, name), phases=(), gauge=(), requests=(),
-        counts=attrs.evolve(COUNTS, **counts), metric=None, longest=1.0, deadline=3.0, drained=None, pinned=(),
-        log=None,
+        counts=attrs.evolve(COUNTS, **counts), metric=None, idle=0.0, longest=1.0, deadline=3.0, drained=None,
+        pinned=(), log=None,
     )  # fmt: skip
 
 

@@ -36,6 +36,8 @@ class Made:
     """A target whose every answer is given; ``left`` requests stay in its queue."""
 
     left: int = 1
+    before: int = 0
+    asked: int = 0
     marks: list[str] = attrs.field(factory=lambda: ["x"])
     metric: Callable[[int], int] = lambda n: n
     build: Build = attrs.field(factory=lambda: Build("made", "latch", "locked", ""))
@@ -49,11 +51,12 @@ class Made:
         return self.marks.pop(0) if len(self.marks) > 1 else self.marks[0]
 
     async def gauge(self) -> float:
-        return self.metric(self.left)
+        self.asked += 1
+        return self.metric(self.before if self.asked == 1 else self.left)
 
     async def ledger(self) -> dict[str, Any] | None:
         inflight = LEDGER["inflight"] if self.left else {}
-        return {**LEDGER, "inflight": inflight}
+        return {**LEDGER, "inflight": inflight, "changes": 1 if self.asked else 0}
 
     async def decode_ledger(self) -> dict[str, Any] | None:
         return {"ended": {"wrong digest": 4}}
@@ -119,6 +122,28 @@ def test_a_queue_that_does_not_empty_is_watched_until_the_deadline() -> None:
     assert free.drained is not None
     assert free.counts.pinned == 0
     assert free.pinned == ()
+
+
+def test_what_was_in_the_queue_before_is_none_of_the_storms_doing() -> None:
+    """A deployment may have requests of others in it, or pinned ones from before: only what is beyond them counts."""
+    busy = run(Made(before=5, left=5))
+    assert (busy.idle, busy.counts.pinned) == (5, 0)
+    assert busy.drained is not None
+    worse = run(Made(before=5, left=7))
+    assert (worse.idle, worse.counts.pinned, worse.drained) == (5, 2, None)
+
+
+def test_an_engine_that_is_gone_says_so_in_its_fingerprint() -> None:
+    """The run is recorded, and can be compared with nothing."""
+
+    class Gone(Made):
+        async def fingerprint(self) -> str:
+            if len(self.marks) > 1:
+                return self.marks.pop(0)
+            raise httpx.ConnectError("refused")
+
+    done = run(Gone(marks=["x", "x", "never said"]))
+    assert [phase.fingerprint for phase in done.phases] == ["x", "x", "no answer"]
 
 
 def test_a_gauge_that_is_not_exact_is_found_out() -> None:

@@ -21,8 +21,8 @@ def run(role: Role, pinned: int, hits: int | None = 30, mark: str = "") -> Run:
     phases = tuple(Phase(name, float(at), at + 1.0, mark) for at, name in enumerate(names))  # type: ignore[arg-type]
     return Run(
         role=role, repetition=1, build=Build(f"{role} build", None, None, mark), phases=phases, gauge=(), requests=(),
-        counts=attrs.evolve(COUNTS, pinned=pinned, hits=hits), metric=None, longest=1.0, deadline=3.0, drained=None,
-        pinned=(), log=None,
+        counts=attrs.evolve(COUNTS, pinned=pinned, hits=hits), metric=None, idle=0.0, longest=1.0, deadline=3.0,
+        drained=None, pinned=(), log=None,
     )  # fmt: skip
 
 
