@@ -29,7 +29,7 @@ from kvlatch.spec.designs import DESIGNS  # noqa: E402
 COMMAND: Final = (sys.executable, "-c", "from kvlatch.proofs.cli import main; main()")
 LIMIT: Final = 240.0
 SMALL: Final = ("--requests", "80", "--seconds", "4")
-STEADY: Final = ("--requests", "400", "--seconds", "4")
+STEADY: Final = ("--requests", "400", "--seconds", "3")
 """More requests than there is time for: so the storm lasts until the part is killed, and beyond."""
 
 
