@@ -252,10 +252,12 @@ class Storm:
         if idle is None:
             raise NotAnswering("the metrics page does not answer")
         chunks = self.load.chunks[1]
-        for number in range(-POLITE, 0):
-            text = prompt(self.seed, number, chunks * chunk_tokens)
-            await clients.ask(Ask(number, text, chunks, None, stream=number % 2 == 0))
-            await watch.sample()
+        polite = [
+            Ask(number, prompt(self.seed, number, chunks * chunk_tokens), chunks, None, stream=number % 2 == 0)
+            for number in range(-POLITE, 0)
+        ]
+        await asyncio.gather(*(clients.ask(ask) for ask in polite))
+        await watch.sample()
         if all(request.outcome != "completed" for request in clients.done):
             why = clients.done[0].detail
             raise NotAnswering(f"{self.target.build.name} does not answer a polite request: {why}")

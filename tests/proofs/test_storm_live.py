@@ -28,7 +28,7 @@ from kvlatch.spec.designs import DESIGNS  # noqa: E402
 
 COMMAND: Final = (sys.executable, "-c", "from kvlatch.proofs.cli import main; main()")
 LIMIT: Final = 240.0
-SMALL: Final = ("--requests", "80", "--seconds", "4")
+SMALL: Final = ("--requests", "70", "--seconds", "4")
 STEADY: Final = ("--requests", "400", "--seconds", "3")
 """More requests than there is time for: so the storm lasts until the part is killed, and beyond."""
 
@@ -203,7 +203,7 @@ def test_a_deployment_that_runs_already_is_stormed_over_http_alone(tmp_path: Pat
     """Where only its gauge is known, that is what is judged; one build is not compared with itself."""
     with System(Rules(DESIGNS["latch"], "locked"), Settings(), tmp_path / "system") as system:
         where = ("--url", system.url("router"), "--metrics", f"{system.url('prefill')}/metrics", "--yes")
-        few = ("--requests", "30", "--rate", "40", "--seconds", "3")
+        few = ("--requests", "30", "--rate", "40", "--seconds", "1")
         code, report, _ = storm(tmp_path / "one", *where, *few, "--build", "mine")
         assert (code, report["verdict"]) == (0, "drains")
         (run,) = report["runs"]
