@@ -18,6 +18,7 @@ from kvlatch.reference.log_laws import OPS, PROFILES, STATUSES
 from kvlatch.reference.log_read import CannotCheck, LogError
 from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.properties import Profile
+from tests.reference.log_files import arrow_file, parquet
 
 LOGS = Path(__file__).parents[1] / "logs"
 SEED = LOGS / "seed.ndjson"
@@ -60,21 +61,6 @@ def arrow_table(rows: list[Row], *, numbers: bool = False) -> Any:
         }
     arrays = {name: pa.array(values, kind) for name, values in columns.items()}
     return pa.table({"room": pa.array([row["room"] for row in rows], pa.int64()), **arrays})
-
-
-def parquet(path: Path, table: Any) -> Path:
-    import pyarrow.parquet as pq
-
-    pq.write_table(table, path)
-    return path
-
-
-def arrow_file(path: Path, table: Any) -> Path:
-    import pyarrow as pa
-
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=7)
-    return path
 
 
 def arrow_stream(path: Path, table: Any) -> Path:

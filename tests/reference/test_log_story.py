@@ -17,6 +17,7 @@ from kvlatch.reference.log_story import story
 from kvlatch.reference.story import Story, mermaid, text
 from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.properties import Profile
+from tests.reference.log_files import arrow_file, parquet
 
 SEED = Path(__file__).parents[1] / "logs" / "seed.ndjson"
 SEED_ROOM = 771203388710254007
@@ -321,21 +322,6 @@ def arrow_table(rows: list[Row], *names: str) -> Any:
     """The events as an Arrow table of these columns."""
     pa = pytest.importorskip("pyarrow", reason="Parquet and Arrow are read with pyarrow")
     return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
-
-
-def parquet(path: Path, table: Any) -> Path:
-    import pyarrow.parquet as pq
-
-    pq.write_table(table, path)
-    return path
-
-
-def arrow_file(path: Path, table: Any) -> Path:
-    import pyarrow as pa
-
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=7)
-    return path
 
 
 SEED_ROWS = [json.loads(line) for line in SEED.read_text().splitlines()[1:]]
