@@ -131,6 +131,7 @@ def _can_be_done(question: Question) -> None:
     if question.url is None:
         if question.metrics or question.label or question.against:
             raise Failure("--metrics, --build and --against are about a deployment: name it with --url", USAGE)
+        list(plan(question))
         return
     if not question.metrics:
         raise Failure("--url needs the metrics page of each prefill engine: --metrics http://HOST:PORT/metrics", USAGE)
@@ -261,7 +262,7 @@ def _differ(control: Rules, treatment: Rules) -> None:
 
 def _embedded(question: Question, out: Path) -> Iterator[Run]:
     """Every run on a system of its own, started here."""
-    for role, number, rules in list(plan(question)):
+    for role, number, rules in plan(question):
         name = f"{rules.design.name}-{rules.level}".replace(":", "-")
         folder = out / (f"{name}-{number}" if role == "alone" else f"{role}-{number}")
         run = asyncio.run(_on_system(question, role, number, rules, folder))

@@ -283,7 +283,7 @@ def html(storm: Storm) -> str:
     )
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     builds = groups(storm)
-    return template.render(
+    page: str = template.render(
         storm=storm,
         tone=_TONES[storm.verdict],
         chance=chance(storm.p),
@@ -301,6 +301,7 @@ def html(storm: Storm) -> str:
             name: value if isinstance(value, str) else json.dumps(value) for name, value in storm.settings.items()
         },
     )
+    return page
 
 
 def _finalize(value: object) -> object:

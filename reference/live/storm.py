@@ -141,7 +141,7 @@ class Embedded:
 
 async def gauge_of(http: httpx.AsyncClient, pages: Iterable[str]) -> float:
     """The gauge, summed over all engines; NotAnswering if no page has it."""
-    values = []
+    values: list[float] = []
     for page in pages:
         text = (await http.get(page)).raise_for_status().text
         for family in text_string_to_metric_families(text):

@@ -54,9 +54,8 @@ def test_without_the_extra_one_line_says_how_to_install_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exit 4, nothing started, nothing written; and a deployment needs neither NIXL nor the router."""
-    real = importlib.util.find_spec
     missing = {"nixl_cu12", "sglang_router"}
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name in missing else real(name, *rest))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name in missing else name)
     code, said = run(capsys=capsys, monkeypatch=monkeypatch)
     assert code == 4
     assert said.startswith("kvlatch: the live system needs sglang-router, nixl-cu12: pip install 'kvlatch[live]' && ")
