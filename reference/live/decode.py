@@ -79,7 +79,7 @@ class Decode:
         while True:
             for _, message in self.transport.messages():
                 loop.call_soon_threadsafe(self._heard, message)
-            time.sleep(_POLL)
+            time.sleep(_POLL)  # NIXL has no call that waits for a message
 
     def _heard(self, message: dict[str, str | int]) -> None:
         """Prefill says that a request has ended, or that nothing writes into its pages any more."""

@@ -45,7 +45,7 @@ class Noise:
         if chance is None:
             chance = self._mine.random = random.Random(f"{self._seed} {name}")  # noqa: S311  # for no secret
         if chance.random() < self._chance:
-            time.sleep(chance.uniform(0, self._longest))
+            time.sleep(chance.uniform(0, self._longest))  # the delay itself: nothing is waited for
 
 
 class NoisyLock:

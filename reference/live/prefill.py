@@ -147,7 +147,7 @@ class Prefill:
             computed = self._compute()
             self._poll_inflight_queue()
             if not computed:
-                time.sleep(_IDLE)
+                time.sleep(_IDLE)  # statuses are polled: nobody wakes a scheduler up
 
     def _create(self) -> None:
         """New requests get a sender, and wait for decode's metadata."""
@@ -189,7 +189,7 @@ class Prefill:
         for request in batch:
             self._fill(request)
         if batch:
-            time.sleep(max(0.0, end - time.monotonic()))
+            time.sleep(max(0.0, end - time.monotonic()))  # in the place of the model's computing
         for request in batch:
             self._enqueue(request)
         return bool(batch)
@@ -262,7 +262,7 @@ class Prefill:
                     self._manager.metadata(room, REQUEST)
                 else:
                     self._hear_abort(room, self._peers[name])
-            time.sleep(_IDLE)
+            time.sleep(_IDLE)  # NIXL has no call that waits for a message
 
     def _hear_abort(self, room: int, peer: Peer) -> None:
         with self._journal.doing("abort"):

@@ -136,7 +136,7 @@ class System:
             while not _ready(client, router.url):
                 if router.popen.poll() is not None or time.monotonic() > deadline:
                     raise self._failure("router")
-                time.sleep(_WAIT)
+                time.sleep(_WAIT)  # the router does not say when it knows its workers
 
     def _spawn(self, name: Part, module: list[str], stdout: int) -> Process:
         output = self._folder / f"{name}.log"

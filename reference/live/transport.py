@@ -89,7 +89,7 @@ class Transport:
             end = time.monotonic() + seconds
             if peer.name in self._gone or not self._write(peer, page, target):
                 return False
-            time.sleep(max(0.0, end - time.monotonic()))
+            time.sleep(max(0.0, end - time.monotonic()))  # the wire of a real network
         return True
 
     def _write(self, peer: Peer, page: int, target: int) -> bool:
@@ -100,7 +100,7 @@ class Transport:
             handle = self._agent.initialize_xfer("WRITE", mine, theirs, peer.name)
             state = self._agent.transfer(handle)
             while state == "PROC":
-                time.sleep(_WAIT)
+                time.sleep(_WAIT)  # NIXL has no call that waits for a transfer
                 state = self._agent.check_xfer_state(handle)
             self._agent.release_xfer_handle(handle)
         except self._errors:
