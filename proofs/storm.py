@@ -23,9 +23,11 @@ import click
 from kvlatch.proofs import matrix
 from kvlatch.proofs.exits import CANNOT, INTERNAL, INTERRUPTED, OK, UNKNOWN, USAGE, VIOLATED, Failure
 from kvlatch.proofs.prove import UnknownName, design_of
+from kvlatch.proofs.storm_json import as_json, from_json
+from kvlatch.reference.live import verdict as verdicts
 from kvlatch.reference.live.load import POLITE, Load
 from kvlatch.reference.live.records import Role, Run, Storm, Verdict
-from kvlatch.reference.live.settings import Rules, Settings
+from kvlatch.reference.live.settings import Rules, Settings, fingerprint
 from kvlatch.spec.designs import Atomicity
 
 if TYPE_CHECKING:
@@ -196,8 +198,6 @@ def _storm(question: Question, runs: Sequence[Run]) -> Storm:
 
 def judge(runs: Sequence[Run]) -> tuple[Verdict, str, float | None]:
     """What all runs come to: a verdict, a sentence, and p where two builds are compared."""
-    from kvlatch.reference.live import verdict as verdicts
-
     by_role = {role: [run for run in runs if run.role == role] for role in get_args(Role)}
     try:
         if by_role["control"] and by_role["treatment"]:
@@ -211,8 +211,6 @@ def judge(runs: Sequence[Run]) -> tuple[Verdict, str, float | None]:
 
 def _each(runs: Sequence[Run]) -> tuple[Verdict, str]:
     """What is said of builds that are not compared: the worst verdict, and what each of them did."""
-    from kvlatch.reference.live import verdict as verdicts
-
     builds = {
         name: [run for run in runs if run.build.name == name] for name in dict.fromkeys(r.build.name for r in runs)
     }
@@ -253,8 +251,6 @@ def plan(question: Question) -> Iterator[tuple[Role, int, Rules]]:
 
 def _differ(control: Rules, treatment: Rules) -> None:
     """Refuse to compare like with like before, not after, a minute of storms."""
-    from kvlatch.reference.live.settings import fingerprint
-
     if (mark := fingerprint(control)) == fingerprint(treatment):
         names = f"{control.design.name}/{control.level} and {treatment.design.name}/{treatment.level}"
         raise Failure(f"refused: {names} are the same build ({mark}): there is nothing to compare", USAGE)
@@ -396,8 +392,6 @@ def _settings(question: Question) -> dict[str, object]:
 
 def _earlier(path: Path) -> tuple[Run, ...]:
     """The runs of an earlier report about one build."""
-    from kvlatch.proofs.storm_json import from_json
-
     try:
         storm = from_json(json.loads(path.read_text("utf-8")))
     except (OSError, ValueError) as error:
@@ -409,7 +403,6 @@ def _earlier(path: Path) -> tuple[Run, ...]:
 
 def _write(storm: Storm, out: Path, question: Question) -> None:
     from kvlatch.proofs import storm_report
-    from kvlatch.proofs.storm_json import as_json
 
     out.mkdir(parents=True, exist_ok=True)
     report = json.dumps(as_json(storm))

@@ -51,7 +51,9 @@ COUNTS: Final = (
     Count("aborted", "aborted", "Requests whose client hung up, as the storm wants it."),
     Count("unaccounted", "unaccounted", "Requests of which the client never heard again."),
     Count("hits", "hits", "Aborts that were written while a transfer worker was past its checks and had not written."),
-    Count("pinned", "pinned", "Requests in the prefill inflight queue after the deadline of the drain."),
+    Count(
+        "pinned", "pinned", "Requests left in the prefill inflight queue after the drain, beyond what was in it before."
+    ),
     Count(
         "lost_failures", "lost failures", "Rooms where a terminal status gave way to a live one, or Failed to Success."
     ),

@@ -7,6 +7,7 @@ JSON once it listens, and ends when its standard input does: so it cannot outliv
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import sys
@@ -94,7 +95,6 @@ async def hang_up(request: Request) -> None:
 
 def answer(words: Sequence[str], information: dict[str, Any], *, stream: bool) -> Response:
     """A finished answer: at once, or word by word as server-sent events."""
-    import json
 
     def said(count: int, reason: dict[str, str] | None) -> dict[str, Any]:
         return {"text": " ".join(words[:count]), "meta_info": {**information, "finish_reason": reason}}

@@ -1,8 +1,8 @@
 """One storm on one build: baseline, storm, drain, and what they leave behind.
 
 *Baseline*: the gauge of an idle system, and a few polite requests that have to be answered. *Storm*: many clients, most
-of whom hang up. *Drain*: nobody asks any more, and the gauge has to come to 0 before a deadline, which is several times
-the longest request that completed; what is left then is stuck, and not on its way.
+of whom hang up. *Drain*: nobody asks any more, and the gauge has to come back to what it was before the storm, within a
+deadline of several times the longest request that completed; what is left then is stuck, and not on its way.
 """
 
 from __future__ import annotations
@@ -168,6 +168,10 @@ class _Watch:
             value = await self.target.gauge()
             after = await self.target.ledger()
         except httpx.HTTPError:
+            return None
+        except NotAnswering:
+            if not self.gauge:  # it never was the page of a prefill engine
+                raise
             return None
         self.gauge.append((time.monotonic() - self.start, value))
         if before and after and before["changes"] == after["changes"]:

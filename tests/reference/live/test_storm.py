@@ -146,6 +146,21 @@ def test_an_engine_that_is_gone_says_so_in_its_fingerprint() -> None:
     assert [phase.fingerprint for phase in done.phases] == ["x", "x", "no answer"]
 
 
+def test_a_page_that_loses_its_gauge_in_the_middle_loses_no_run() -> None:
+    """An engine that was started again shows no gauge at first; that is a sample less, not the end of the storm."""
+
+    class Restarted(Made):
+        async def gauge(self) -> float:
+            if self.asked == 1:
+                self.asked += 1
+                raise NotAnswering("no gauge")
+            return await super().gauge()
+
+    done = run(Restarted(left=0))
+    assert done.drained is not None
+    assert len(done.gauge) >= 3
+
+
 def test_a_gauge_that_is_not_exact_is_found_out() -> None:
     """It is held against the ledger whenever that has stood still."""
     off = run(Made(left=1, metric=lambda n: n + 1))
