@@ -50,7 +50,7 @@ lint: $(DEV)  ## ruff and mypy, changing nothing
 
 clean:  ## remove the environment, caches and build outputs
 	rm -rf $(VENV) build dist *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find spec reference proofs tests -name __pycache__ -prune -exec rm -rf {} +
+	find spec reference proofs kvlatch tests bench -name __pycache__ -prune -exec rm -rf {} +
 
 $(RUN): pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear $(VENV)

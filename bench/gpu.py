@@ -18,9 +18,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from kvlatch.reference import kernels
-from kvlatch.reference.arrays import Array, NoDevice, module, to_host
-from kvlatch.reference.kernels import ABSENT, FAILED, KERNELS, NEVER, SUCCESS
+from kvlatch.reference.arrays import kernels
+from kvlatch.reference.arrays.device import Array, NoDevice, module, to_host
+from kvlatch.reference.arrays.kernels import ABSENT, FAILED, KERNELS, NEVER, SUCCESS
 
 EVENTS: Final = 1_000_000
 ROOMS: Final = (1_000_000, 8, 1)
@@ -106,7 +106,7 @@ def main() -> int:
 def proved(architecture: int) -> bool:
     """Whether the PTX of this machine's NVRTC is proved; the findings are printed."""
     try:
-        from kvlatch.proofs.kernels import exit_code, lines, prove_kernels
+        from kvlatch.proofs.ptx.kernels import exit_code, lines, prove_kernels
     except ImportError as error:
         print(f"not proved: {error}")
         return False

@@ -28,9 +28,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from kvlatch.reference.log import check
-from kvlatch.reference.log_laws import EVENTS, OPS, SILENT, STATUSES, Laws
-from kvlatch.reference.log_rooms import Rooms, Tables
+from kvlatch.reference.logs.check import check
+from kvlatch.reference.logs.laws import EVENTS, OPS, SILENT, STATUSES, Laws
+from kvlatch.reference.logs.rooms import Rooms, Tables
 
 COUNT: Final = 10_000_000
 AIMS: Final = {"numpy": 10, "fast": 50}
@@ -205,7 +205,7 @@ def main() -> int:
     if options.file:
         return on_file(options.file, options.rooms)
     try:
-        from kvlatch.reference.log_fast import FastRooms
+        from kvlatch.reference.logs.fast import FastRooms
     except ImportError:
         print("not measured: the engine `fast` needs numba")
         return 4

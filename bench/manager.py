@@ -1,8 +1,8 @@
 """A million random operations on the array manager: the same state on every backend that is here, bit by bit.
 
 Each round draws an operation for each of many rooms, and does those that are enabled. Without a GPU the second backend
-is NumPy behind CuPy's rules (tests/reference/cupy_facade.py): that shows that the code keeps to what CuPy has, not that
-CuPy does the same.
+is NumPy behind CuPy's rules (tests/reference/arrays/cupy_facade.py): that shows that the code keeps to what CuPy has,
+not that CuPy does the same.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from kvlatch.reference.arrays import NoDevice, module, to_host
-from kvlatch.reference.manager import OF_CHUNKS, UPDATES, Batch, Manager, Operation, Part
-from kvlatch.reference.manager_tables import NONE, Column, Tables
+from kvlatch.reference.arrays.device import NoDevice, module, to_host
+from kvlatch.reference.arrays.manager import OF_CHUNKS, UPDATES, Batch, Manager, Operation, Part
+from kvlatch.reference.arrays.tables import NONE, Column, Tables
 from kvlatch.spec.designs import DESIGNS
-from tests.reference.cupy_facade import xp as facade
+from tests.reference.arrays.cupy_facade import xp as facade
 
 ROOMS, OPERATIONS = 40_000, 1_000_000
 NAMES_CHUNK = np.isin(np.arange(len(Operation)), [int(operation) for operation in OF_CHUNKS])

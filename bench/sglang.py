@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.progress import Progress
 
-from kvlatch.reference.sglang_verdicts import PINNED, Verdicts, pairs, pinned, render, text, verdict_table
+from kvlatch.reference.published.sglang.verdicts import PINNED, Verdicts, pairs, pinned, render, text, verdict_table
 
 README = Path(__file__).parents[1] / "README.md"
 BEGIN, END = "<!-- sglang: begin -->\n", "<!-- sglang: end -->\n"

@@ -12,18 +12,13 @@ cell where it differs from the one table: no such cell may keep its value, and n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import combinations, permutations, product
 from math import prod
 from typing import Final
 
 import attrs
 import z3
-from rich import box
-from rich.columns import Columns
-from rich.console import RenderableType
-from rich.table import Table as Grid
-from rich.text import Text
 
 from kvlatch.spec.merges import KEEP, MERGES, OPENING, Merge
 from kvlatch.spec.status import ABSENT, TERMINAL, KVPoll
@@ -368,7 +363,7 @@ class Change:
 
     def __str__(self) -> str:
         old, new = self.cell
-        return f"{_letter(old)} <- {_letter(new)}: {_letter(self.stored)}, should be {_letter(self.should)}"
+        return f"{letter(old)} <- {letter(new)}: {letter(self.stored)}, should be {letter(self.should)}"
 
 
 @attrs.frozen
@@ -459,12 +454,14 @@ def _name(entry: Entry) -> str:
     return ABSENT if entry is None else entry.name
 
 
-def _letter(entry: Entry) -> str:
+def letter(entry: Entry) -> str:
+    """One letter for an entry; A is no entry."""
     return _name(entry)[0]
 
 
-def _orders(orders: Collection[Order]) -> list[str]:
-    return sorted(" < ".join(map(_letter, order)) for order in orders)
+def orders_text(orders: Collection[Order]) -> list[str]:
+    """Orders of the five statuses as strings of letters."""
+    return sorted(" < ".join(map(letter, order)) for order in orders)
 
 
 def as_json(atlas: Atlas) -> dict[str, object]:
@@ -475,10 +472,10 @@ def as_json(atlas: Atlas) -> dict[str, object]:
             "total": numberings.total,
             "laws": dict(numberings.laws),
             "both_sticky": numberings.both_sticky,
-            "over_time": {profile: _orders(orders) for profile, orders in numberings.over_time.items()},
-            "over_ranks": _orders(numberings.over_ranks),
-            "both": _orders(numberings.both),
-            "turned": _orders(numberings.turned),
+            "over_time": {profile: orders_text(orders) for profile, orders in numberings.over_time.items()},
+            "over_ranks": orders_text(numberings.over_ranks),
+            "both": orders_text(numberings.both),
+            "turned": orders_text(numberings.turned),
             "reason": Renumberings.reason,
         },
         "commutative": {
@@ -520,83 +517,3 @@ def _census_json(one: Census) -> dict[str, object]:
         "survivors": len(one.survivors),
         "table": {_name(old): {new.name: _name(one.table[old, new]) for new in STATUSES} for old in one.entries},
     }
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# For human eyes
-
-
-def report(atlas: Atlas) -> Iterator[RenderableType]:
-    """The atlas, to be printed with ``rich``, one piece after the other."""
-    yield Text("The one table that obeys all laws, for each profile: what was there <- what is written", "bold")
-    yield Columns([grid(atlas.full[profile, "absent"].table, profile) for profile in PROFILES], padding=(1, 4))
-    yield Text("The laws: how many tables obey without one of them, and how many mutants it alone notices", "bold")
-    yield _laws(atlas)
-    yield from (Text(sentence) for sentence in _counts(atlas))
-    yield Text("Of 120 numberings of the statuses", "bold")
-    yield _renumbered(atlas.renumberings)
-    yield Text(Renumberings.reason)
-    yield Text("A commutative merge in which Failed and Success are final", "bold")
-    answer = "Z3: there is none among all 5 x 5 tables" if atlas.commutative.impossible else "Z3 has not excluded it"
-    yield Text(f"{answer}. {Clash.reason}")
-    yield Text("The smallest change that makes a rule obey", "bold")
-    yield _rules(atlas)
-
-
-def grid(table: Cells, title: str) -> Grid:
-    """A table of 6 x 5 cells, in letters; A is no entry."""
-    output = _grid("", *map(_letter, STATUSES), title=title)
-    for old in (*STATUSES, None):
-        output.add_row(_letter(old), *(_letter(table[old, new]) for new in STATUSES))
-    return output
-
-
-def _grid(*headings: str, title: str | None = None) -> Grid:
-    return Grid(*headings, title=title, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-
-
-def _laws(atlas: Atlas) -> Grid:
-    output = _grid("law", "says", "without", "alone")
-    first, second = (atlas.full[profile, "absent"] for profile in PROFILES)
-    laws = {law: one for one in (second, first) for law in one.laws}
-    for law in (*SHARED, *PROFILES.values(), *CLEARS["absent"]):
-        one = laws[law]
-        output.add_row(law.name, law.says, f"{one.without[law.name]:,}", str(one.alone[law.name]))
-    return output
-
-
-def _counts(atlas: Atlas) -> Iterator[str]:
-    """What was counted, in sentences."""
-    for profile, one in atlas.profiles.items():
-        unasked = ", ".join(name for name, held in atlas.algebra[profile].items() if held)
-        yield f"{profile}: {one.tables} of {one.universe} tables of 5 x 5 obeys; unasked, it is {unasked}."
-    for (profile, clear), one in atlas.full.items():
-        broken = len(one.mutants) - len(one.survivors)
-        yield (
-            f"{profile}, clear leaves {clear}: {one.tables} of {one.universe} tables of 6 x 5 obeys; {broken} of "
-            f"{len(one.mutants)} mutants break a law; {', '.join(one.redundant) or 'no law'} is redundant."
-        )
-
-
-def _renumbered(counts: Renumberings) -> Grid:
-    output = _grid("what holds", "in", "which")
-    for law, number in counts.laws.items():
-        output.add_row(f"max over time: {law}", str(number))
-    output.add_row("max over time: Failed and Success are final", str(counts.both_sticky))
-    right = {
-        **{f"max over time: every law of {profile}": orders for profile, orders in counts.over_time.items()},
-        "MIN over ranks: Failed wins, else the slowest rank": counts.over_ranks,
-        "both, max for either profile": counts.both,
-        "both, with minimum or maximum in either place": counts.turned,
-    }
-    for what, orders in right.items():
-        output.add_row(what, str(len(orders)), ", ".join(_orders(orders)))
-    return output
-
-
-def _rules(atlas: Atlas) -> Grid:
-    output = _grid("rule", *PROFILES, *(f"no entry, {clear}" for clear in CLEARS))
-    for rule in atlas.rules:
-        output.add_row(rule.name, *("\n".join(map(str, changes)) or "-" for changes in rule.changes.values()))
-        output.add_section()
-    return output

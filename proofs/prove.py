@@ -16,13 +16,10 @@ counterexample. An engine that contradicts another raises :class:`Disagreement`:
 from __future__ import annotations
 
 import gc
-import importlib
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cached_property
-from pathlib import Path
 from typing import Final
 
 import attrs
@@ -35,6 +32,7 @@ from kvlatch.proofs.parametric import AnyWorkers
 from kvlatch.proofs.search import Search, explore
 from kvlatch.proofs.verdicts import Case, Proved, Refuted, Unknown, Verdict, earn
 from kvlatch.proofs.worlds import EVERYTHING, WORKERS, WORLDS, World, scope_of
+from kvlatch.reference.loader import NotLoadable, load
 from kvlatch.spec.designs import DESIGNS, Atomicity, Design
 from kvlatch.spec.model import ANY, Action, Machine
 from kvlatch.spec.properties import BY_NAME, Property
@@ -90,15 +88,12 @@ def design_of(name: str) -> Design:
     """A design that ships, by name; or the reader's own, as ``module:NAME``, importable from here."""
     if (known := DESIGNS.get(name) or LOOSE.get(name)) is not None:
         return known
-    module, colon, attribute = name.partition(":")
-    if not colon:
+    if ":" not in name:
         raise UnknownName(f"no design is called {name!r}: known are {', '.join(DESIGNS)}; your own is module:NAME")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
     try:
-        design = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UnknownName(f"{name}: {error}") from error
+        design = load(name)
+    except NotLoadable as error:
+        raise UnknownName(str(error)) from error
     if not isinstance(design, Design):
         raise UnknownName(f"{name} is a {type(design).__name__}, not a kvlatch.spec.designs.Design")
     return design

@@ -1,375 +1,365 @@
-"""The reference manager: the statuses of many rooms as arrays, on a GPU or without one, same code, same answers.
+"""A status manager with real threads, in which a design decides every open question.
 
-It is a real manager, written for arrays and by hand: status table, transfer infos, latches, chunk queues, workers,
-page ledger and pages. Nothing of it is derived from the rows of ``spec/protocol.py``, which are what it is checked
-against; from the spec it takes a design's merge table and switches, so that every design can be run, the broken ones
-too. Its steps are those of the spec, an operation each::
+It is written by hand, the way a maintainer of such a manager would write it: nothing of it is derived from the rows of
+``spec/protocol.py``, which are what it is checked against. From the spec it takes a design's merge and switches, so
+every design can be run, and a broken one is broken here as it is there. Each place where designs differ asks
+``self.design``.
 
-    manager = Manager(DESIGNS["latch"], "locked", rooms=3, workers=1, chunks=2)
-    manager.apply(Batch.of(manager.xp, Operation.create, room=[0, 1, 2]))
-    manager.poll()                                      # array([1, 1, 1], dtype=uint8): Bootstrapping
-
-**A batch means what its operations mean one after the other**, whatever rooms they share. The manager takes it in
-*waves*: a wave has no two operations about one room or one worker, in an order that keeps theirs, and every step treats
-all operations of a wave at once. A batch about distinct rooms is one wave, one about a single room as many as it is
-long.
-
-**All or nothing.** A batch with an operation that cannot happen when its turn comes, or that needs a page when none is
-free, raises and changes nothing, as malformed input does.
+**Threads.** ``create``, ``abort``, ``enqueue``, ``poll``, ``time_out`` and ``clear`` are for the scheduler,
+``metadata`` and ``abort_notice`` for the bootstrap thread, ``start`` and ``finish`` for any number of transfer workers.
+They share the status table, whose owner may hold or delay every access to it, and the manager's books, which have a
+lock of their own. No thread holds that one when it goes to the table or to the host, so it decides no race.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from enum import IntEnum
-from types import ModuleType
-from typing import Any, Final, get_args
+from collections import Counter
+from collections.abc import Callable, MutableMapping
+from contextlib import AbstractContextManager, nullcontext
+from threading import Lock
+from typing import Any, Final, Protocol
 
 import attrs
-import numpy as np
-import numpy.typing as npt
 
-from kvlatch.reference import manager_steps as steps
-from kvlatch.reference.arrays import UNSEEN, Array, first_of_each, module, to_host
-from kvlatch.reference.manager_core import At, Core
-from kvlatch.reference.manager_tables import NONE, Pages, Phase, Tables
-from kvlatch.spec.designs import Atomicity, Design, Network
+from kvlatch.spec.designs import Atomicity, Design
+from kvlatch.spec.merges import KEEP
+from kvlatch.spec.status import TERMINAL, KVPoll
 
-Integers = int | npt.ArrayLike
+Failed, Bootstrapping, WaitingForInput, Transferring, Success = KVPoll
+LIVE: Final = (Bootstrapping, WaitingForInput, Transferring)
+STRIPES: Final = 64
+"""Rooms share so many locks: enough that two that are busy at the same time rarely meet."""
 
-
-class NotEnabled(ValueError):
-    """An operation of a batch cannot happen when its turn comes; nothing of the batch has happened."""
+LockLike = AbstractContextManager[object]
 
 
-class PoolExhausted(ValueError):
-    """An operation of a batch needs more pages than are free then; nothing of the batch has happened."""
+class Host(Protocol):
+    """What surrounds a manager: the table it writes, the pool that pages go back to, and the way to decode."""
+
+    def table(self) -> MutableMapping[int, Any]:
+        """The status table, by room id, empty. Its entries are the manager's: :func:`status_of` reads one."""
+
+    def release(self, room: int, request: int) -> None:
+        """The request's pages go back to their pool."""
+
+    def tell(self, room: int, request: int, status: KVPoll) -> None:
+        """Decode is told that the request has ended: Failed or Success."""
 
 
-class Operation(IntEnum):
-    """What can be done, by the names of the spec's rows."""
+@attrs.frozen
+class Entry:
+    """An entry with its generation, of a design that leaves tombstones: one value, so it is read and stored whole.
 
-    create = 0
-    time_out = 1
-    abort = 2
-    admit = 3
-    enqueue = 4
-    settle_failed = 5
-    settle_success = 6
-    clear_status = 7
-    clear_infos = 8
-    release = 9
-    reuse = 10
-    hear_metadata = 11
-    write_w = 12
-    hear_abort = 13
-    write_f = 14
-    abort_pop = 15
-    hear_stale_metadata = 16
-    hear_stale_abort = 17
-    take = 18
-    take_stale = 19
-    check_status = 20
-    check_infos = 21
-    write_t = 22
-    post = 23
-    complete = 24
-    break_ = 25
-    write_t_again = 26
-    conclude = 27
-    write_s = 28
-    fail = 29
-    tell_success = 30
-    tell_failed = 31
-    tell_nothing = 32
-    conclude_pop = 33
-
-
-class Part(IntEnum):
-    """Which part of an update of the status: all of it, or one step of a split or a cas update."""
-
-    whole = 0
-    read = 1
-    store = 2
-    swap = 3
-    retry = 4
-
-
-UPDATES: Final = (
-    Operation.create, Operation.time_out, Operation.abort, Operation.write_w, Operation.write_f,
-    Operation.write_t, Operation.write_t_again, Operation.write_s, Operation.fail,
-)  # fmt: skip
-"""The operations that call ``update_status``, and so come in parts."""
-OF_CHUNKS: Final = (
-    Operation.enqueue, Operation.take, Operation.take_stale, Operation.check_status, Operation.check_infos,
-    Operation.complete, Operation.break_,
-)  # fmt: skip
-"""The operations that name a chunk."""
-OF_WORKERS: Final = tuple(op for op in Operation if op >= Operation.take)
-"""The operations that name a worker."""
-PARTS: Final[dict[Atomicity, tuple[Part, ...]]] = {
-    "locked": (Part.whole,),
-    "split": (Part.read, Part.store),
-    "cas": (Part.read, Part.swap, Part.retry),
-}
-
-_ROWS: Final[dict[Operation, steps.Row]] = {op: getattr(steps, op.name) for op in Operation}
-_COLUMNS: Final = {"operation": "uint8", "part": "uint8", "room": "int32", "worker": "int32", "chunk": "int32"}
-
-
-@attrs.frozen(eq=False)
-class Batch:
-    """Operations in their order: five arrays of one length, of the manager's array module.
-
-    ``operation`` and ``part`` are uint8, ``room``, ``worker`` and ``chunk`` int32; NONE where an operation has no
-    worker or no chunk.
+    ``status`` is None in a tombstone: the request has been cleared.
     """
 
-    operation: Array
-    part: Array
-    room: Array
-    worker: Array
-    chunk: Array
-
-    @classmethod
-    def of(
-        cls,
-        xp: ModuleType,
-        operation: Integers,
-        room: Integers,
-        *,
-        part: Integers = Part.whole,
-        worker: Integers = NONE,
-        chunk: Integers = NONE,
-    ) -> Batch:
-        """A batch of what is on the host: a number is for all operations, a list or an array has one for each.
-
-        What is not an integer raises TypeError; one that its column cannot hold, or lists of different lengths, raise
-        ValueError.
-        """
-        given = {"operation": operation, "part": part, "room": room, "worker": worker, "chunk": chunk}
-        columns = {name: _integers(name, value) for name, value in given.items()}
-        lengths = {name: column.shape for name, column in columns.items() if column.ndim}
-        if len(set(lengths.values())) > 1:
-            said = ", ".join(f"{name} {shape}" for name, shape in lengths.items())
-            raise ValueError(f"the columns of a batch have one length: {said}")
-        shape = next(iter(lengths.values()), (1,))
-        return cls(*(xp.asarray(np.broadcast_to(column, shape).copy()) for column in columns.values()))
-
-    def __len__(self) -> int:
-        return len(self.operation)
+    request: int
+    status: KVPoll | None
 
 
-def _integers(name: str, value: Integers) -> npt.NDArray[Any]:
-    dtype = np.dtype(_COLUMNS[name])
-    column = np.asarray(value)
-    if column.size == 0:
-        return column.astype(dtype)
-    if column.dtype.kind not in "iu":
-        raise TypeError(f"{name} is made of integers, not of {column.dtype}")
-    limits = np.iinfo(dtype)
-    if column.min() < limits.min or column.max() > limits.max:
-        raise ValueError(f"{name} goes from {column.min()} to {column.max()}, which {dtype} does not hold")
-    return column.astype(dtype)
+def status_of(entry: object) -> KVPoll | None:
+    """The status that an entry of the table says; None for no entry, and for a tombstone."""
+    if isinstance(entry, Entry):
+        return entry.status
+    return entry if isinstance(entry, KVPoll) else None
 
 
-class Manager:
-    """The statuses of ``rooms`` rooms and all that belongs to them; ``chunks`` chunks a request, a page a chunk.
+@attrs.define
+class _Request:
+    """What is kept of a request until it is over: it has been cleared, and no chunk of it is left anywhere."""
 
-    ``network`` says which messages may come (see ``spec/designs.py``). ``pages`` is the size of the prefill pool, by
-    default enough for every room; ``page_bytes`` a positive multiple of 8. ``xp`` is the array module, by default CuPy
-    where there is a GPU and else NumPy. A count below one, an unknown network, or an atomicity that the design does not
-    claim, raises ValueError.
+    latch: KVPoll | None = None
+    """The terminal status that its sender has reported: ``sender.conclude_state``."""
+    admitted: bool = False
+    """Its sender has reported WaitingForInput, and so it has left the bootstrap queue."""
+    queued: int = 0
+    """How many of its chunks have been enqueued and not been taken yet."""
+    workers: int = 0
+    """How many are between ``start`` and the end of ``finish``."""
+    arrived: int = 0
+    """How many chunks have been transferred ..."""
+    chunks: int | None = None
+    """... and how many there are, once the last has been."""
+    cleared: bool = False
+    released: bool = False
+
+
+class DesignManager:
+    """The statuses of all rooms, managed as one design says, in one atomicity, whether the design claims it or not.
+
+    A ``room`` is the id that the client chose; ``request`` is its generation: of two requests with one room id the
+    later has the greater number, and it comes after the earlier has been cleared. The methods are those of
+    :class:`~kvlatch.reference.oracle.adapter.Adapter`, with ``enqueue`` and ``time_out``. ``make_lock`` makes the locks
+    under which statuses are written; each must keep a second thread out.
     """
 
-    def __init__(
-        self,
-        design: Design,
-        atomicity: Atomicity,
-        network: Network = "orderly",
-        *,
-        rooms: int = 1,
-        workers: int = 1,
-        chunks: int = 1,
-        pages: int | None = None,
-        page_bytes: int = 16,
-        xp: ModuleType | None = None,
-    ) -> None:
-        pages = rooms * chunks if pages is None else pages
-        sizes = {"rooms": rooms, "workers": workers, "chunks": chunks, "pages": pages, "page_bytes": page_bytes}
-        for name, size in sizes.items():
-            if not 1 <= size < UNSEEN:
-                raise ValueError(f"{name} is {size}, not a number from 1 to {UNSEEN - 1}")
-        if page_bytes % 8:
-            raise ValueError(f"page_bytes is {page_bytes}, not a multiple of 8")
-        if network not in get_args(Network):
-            raise ValueError(f"unknown network {network!r}; it is orderly, late or disorderly")
-        if atomicity not in design.atomicities:
-            raise ValueError(f"{design.name} is {' or '.join(design.atomicities)}, not {atomicity}")
-        self.xp = xp = module() if xp is None else xp
-        self.tables = Tables.empty(xp, rooms, workers, chunks, pages, page_bytes)
-        self.core = Core.of(xp, self.tables, design, network)
-        self.atomicity = atomicity
-        self.sizes = sizes
-        self._is_update, self._names_worker, self._names_chunk = (
-            xp.asarray([op in kind for op in Operation]) for kind in (UPDATES, OF_WORKERS, OF_CHUNKS)
-        )
-        self._first_of_room = xp.full(rooms, UNSEEN, "int32")
-        self._first_of_worker = xp.full(workers + 1, UNSEEN, "int32")  # the last element is for NONE
+    def __init__(self, design: Design, level: Atomicity, host: Host, make_lock: Callable[[], LockLike] = Lock) -> None:
+        self.design = design
+        self.level = level
+        self._host = host
+        self._table = host.table()
+        self._locks = [make_lock() for _ in range(STRIPES)]
+        self._books = Lock()  # for all that follows
+        self._infos: dict[int, int] = {}
+        """``transfer_infos``: of which request each room has decode's metadata."""
+        self._requests: dict[tuple[int, int], _Request] = {}
+        self._newest: dict[int, _Request] = {}
+        self._outstanding: Counter[int] = Counter()
+        """In how many chunks of each room a worker is past the check of the status and not yet through."""
 
     # ----------------------------------------------------------------------------------------------------------------
-    # Questions
+    # The status table
 
-    def poll(self, room: Array | None = None) -> Array:
-        """What ``sender.poll()`` returns for the rooms (by default all, in order): uint8 numbers of ``KVPoll``."""
-        return self.core.poll(self.xp.arange(self.sizes["rooms"]) if room is None else room)
+    def update_status(self, room: int, request: int, status: KVPoll) -> KVPoll | None:
+        """Write a status, as far as the merge lets it; what then stands for the request, None if nothing does.
 
-    def inflight(self) -> int:
-        """How many requests are in the inflight queue."""
-        return int((self.tables.phase.array == Phase.INFLIGHT).sum())
-
-    def free_pages(self) -> int:
-        """How many pages of the prefill pool are free."""
-        held, freed = to_host(self.tables.ring.array).tolist()
-        return int(freed - held)
-
-    def wrong_bytes(self) -> Array:
-        """The chunks that decode has received with other bytes than were computed: (n, 3) of room, request, chunk."""
-        xp, t = self.xp, self.tables
-        place = xp.nonzero(t.delivered.array)
-        wrong = (t.decode[place] != self.core.content(*place)).any(axis=1)
-        return xp.stack(place, axis=1)[wrong]
-
-    def enabled(self, batch: Batch) -> Array:
-        """Which operations, each for itself, could happen now: a mask. Whether pages are free is not asked."""
-        self._check(batch)
-        enabled = self.xp.zeros(len(batch), bool)
-        for rows, step, _ in self._steps(batch, self.xp.arange(len(batch))):
-            enabled[rows] = next(step)
-        return enabled
-
-    # ----------------------------------------------------------------------------------------------------------------
-    # Batches
-
-    def apply(self, batch: Batch) -> None:
-        """Do the operations of a batch, in the meaning of one after the other.
-
-        Malformed batches raise TypeError or ValueError; one that cannot happen raises NotEnabled, which names the
-        operation, or PoolExhausted. Whatever it raises, nothing has changed.
+        The lock is held from the read to the store (locked), or to store only what still fits (cas), or never (split).
         """
-        self._check(batch)
-        journal = self.tables.journal
-        try:
-            for wave in self._waves(batch):
-                self._do(batch, wave)
-        except BaseException:
-            journal.undo()
-            raise
-        journal.entries.clear()
+        while True:
+            with self._exclusive(room, "locked"):
+                seen = self._table.get(room)
+                entry = self._merged(seen, request, status)
+                if entry == KEEP:
+                    return _about(request, seen)
+                with self._exclusive(room, "cas"):
+                    if self.level != "cas" or self._table.get(room) == seen:
+                        self._table[room] = entry
+                        return status_of(entry)
 
-    def _waves(self, batch: Batch) -> Iterator[Array]:
-        """The operations in waves: each waits for earlier ones of its room, of its worker, and for the same pages."""
-        xp = self.xp
-        of_pool = (batch.operation == int(Operation.admit)) | (batch.operation == int(Operation.release))
-        left = xp.arange(len(batch))
-        while len(left):
-            ready = first_of_each(xp, batch.room[left], self._first_of_room)
-            worker = batch.worker[left]
-            ready &= (worker == NONE) | first_of_each(xp, worker, self._first_of_worker)
-            waits = of_pool[left] & ~ready
-            if bool(waits.any()):
-                ready &= ~of_pool[left] | (xp.arange(len(left)) < waits.argmax())
-            yield left[ready]
-            left = left[~ready]
+    def _merged(self, seen: object, request: int, status: KVPoll) -> object:
+        """What a write stores where it has seen an entry, or KEEP."""
+        if not _counts(request, seen):
+            return KEEP
+        stored = self.design.merge(_about(request, seen), status)
+        if stored == KEEP:
+            return KEEP
+        return Entry(request, stored) if self.design.clear == "tombstone" else stored
 
-    def _do(self, batch: Batch, wave: Array) -> None:
-        """One wave: ask every step about all its operations, then do them."""
-        waiting = []
-        for rows, step, operation in self._steps(batch, wave):
-            enabled = next(step)
-            if not bool(enabled.all()):
-                index = int(rows[int((~enabled).argmax())])
-                room = int(batch.room[index])
-                raise NotEnabled(f"operation {index} of the batch, {_name(operation)} of room {room}, is not enabled")
-            waiting.append((operation != Operation.release, step))
-        self._reserve(batch, wave)
-        # Pages come back before they are held again; in a ring the order of the operations decides which are which.
-        for _, step in sorted(waiting, key=lambda pair: pair[0]):
-            next(step, None)
+    def _clear_status(self, room: int, request: int) -> None:
+        with self._exclusive(room, "locked", "cas"):
+            if self.design.clear == "tombstone":
+                self._table[room] = Entry(request, None)
+            else:
+                self._table.pop(room, None)
 
-    def _steps(self, batch: Batch, wave: Array) -> Iterator[tuple[Array, steps.Step, Operation]]:
-        """The operations of a wave by kind: which they are, their step, not begun, and its name."""
-        kind = batch.operation[wave] * len(Part) + batch.part[wave]
-        for code in to_host(self.xp.flatnonzero(self.xp.bincount(kind))).tolist():
-            operation, part = Operation(code // len(Part)), Part(code % len(Part))
-            rows = wave[kind == code]
-            at = At(batch.room[rows], batch.worker[rows], batch.chunk[rows], part.name)
-            yield rows, _ROWS[operation](self.core, at), operation
+    def _exclusive(self, room: int, *levels: Atomicity) -> LockLike:
+        """The lock of a room, in these atomicities."""
+        return self._locks[room % STRIPES] if self.level in levels else nullcontext()
 
-    def _reserve(self, batch: Batch, wave: Array) -> None:
-        """The pages that a wave needs are free when they are needed, or PoolExhausted."""
-        xp, operation, chunks = self.xp, batch.operation[wave], self.sizes["chunks"]
-        taken = operation == int(Operation.admit)
-        if not bool(taken.any()):
+    def _read(self, room: int, request: int) -> KVPoll | None:
+        return _about(request, self._table.get(room))
+
+    def status(self, room: int) -> KVPoll | None:
+        """What the room's entry says, for an onlooker."""
+        return status_of(self._table.get(room))
+
+    # ----------------------------------------------------------------------------------------------------------------
+    # The scheduler
+
+    def create(self, room: int, request: int) -> None:
+        """A request arrives, and its sender is made."""
+        with self._books:
+            self._newest[room] = self._requests[room, request] = _Request()
+        self.update_status(room, request, Bootstrapping)
+
+    def abort(self, room: int, request: int) -> None:
+        """Its client has gone: Failed, which is also what its sender reports from now on."""
+        stands = self.update_status(room, request, Failed)
+        latch = Success if self.design.tell == "standing" and stands == Success else Failed
+        self._of(room, request).latch = latch
+
+    def enqueue(self, room: int, request: int, chunk: int, last: bool) -> bool:
+        """A chunk has been computed: True if it is to be queued; False to drop it, since nobody waits for it."""
+        if self.design.enqueue == "drops" and not self._has_infos(room, request):
+            return False
+        with self._books:
+            self._of(room, request).queued += 1
+        return True
+
+    def poll(self, room: int, request: int) -> KVPoll:
+        """What the sender reports. A terminal status of an admitted request, or Failed before, it reports for good."""
+        mine = self._of(room, request)
+        shown = self._shown(room, request, mine)
+        if shown == WaitingForInput:
+            mine.admitted = True
+        if shown == Failed or (shown == Success and mine.admitted):
+            mine.latch = shown
+        return shown
+
+    def _shown(self, room: int, request: int, mine: _Request) -> KVPoll:
+        if self.design.poll_latch == "honoured" and mine.latch is not None:
+            return mine.latch
+        status = self._read(room, request)
+        if status is None:
+            return KVPoll[self.design.poll_absent]
+        if self.design.poll_hold == "yes" and status == Success and self._outstanding[room] > 0:
+            return Transferring
+        return status
+
+    def time_out(self, room: int, request: int) -> bool:
+        """The time to bootstrap is up: True if that counts for the design and the request, which has then failed."""
+        mine = self._of(room, request)
+        if self.design.timeout == "never" or self._shown(room, request, mine) != Bootstrapping:
+            return False
+        self.update_status(room, request, Failed)
+        mine.latch = Failed
+        return True
+
+    def clear(self, room: int, request: int) -> None:
+        """It has been settled: forget its status, then its metadata, and release its pages when the design says."""
+        self._clear_status(room, request)
+        with self._books:
+            self._infos.pop(room, None)
+        self._leave(room, request, cleared=True)
+
+    # ----------------------------------------------------------------------------------------------------------------
+    # The bootstrap thread
+
+    def metadata(self, room: int, request: int) -> None:
+        """All of decode's metadata has arrived: the request is bootstrapped, WaitingForInput."""
+        if self.design.clear == "tombstone" and not _counts(request, self._table.get(room)):
             return
-        freed = (operation == int(Operation.release)) & (self.tables.pages[batch.room[wave]] == Pages.HELD)
-        free = self.free_pages() + xp.cumsum((freed.astype("int64") - taken) * chunks)
-        short = free < 0
-        if bool(short.any()):
-            index = int(wave[int(short.argmax())])
-            left = int(free[short][0]) + chunks
-            raise PoolExhausted(f"operation {index} of the batch, admit: pages needed {chunks}, free {left}")
+        with self._books:
+            self._infos[room] = request
+        stands = self.update_status(room, request, WaitingForInput)
+        if self.design.clear == "tombstone" and stands is None:
+            self._pop_infos(room, request)  # it has been cleared meanwhile, and nobody else would do it now
+
+    def abort_notice(self, room: int, request: int) -> None:
+        """Decode gives the request up: Failed, unless the room is unknown or has Success."""
+        if self._read(room, request) in (None, Success):
+            return
+        self.update_status(room, request, Failed)
+        if self.design.abort == "pops":
+            self._pop_infos(room, request)
 
     # ----------------------------------------------------------------------------------------------------------------
-    # Input
+    # Transfer workers
 
-    def _check(self, batch: Batch) -> None:
-        """A batch that makes sense, whatever the state: TypeError for a dtype, else ValueError for the first row."""
-        for name, dtype in _COLUMNS.items():
-            column = getattr(batch, name)
-            if column.dtype != dtype:
-                raise TypeError(f"{name} of a batch is {dtype}, not {column.dtype}")
-            if column.shape != (len(batch),):
-                raise ValueError(f"{name} of a batch has shape {column.shape}, not ({len(batch)},)")
-        _refuse(batch.operation >= len(Operation), lambda i: f"{int(batch.operation[i])} is not an operation")
-        _refuse(batch.part >= len(Part), lambda i: f"{int(batch.part[i])} is not a part")
-        self._check_part(batch)
-        self._check_range(batch.room, "room", "rooms", self.xp.ones(len(batch), bool), batch)
-        self._check_range(batch.worker, "worker", "workers", self._names_worker[batch.operation], batch)
-        self._check_range(batch.chunk, "chunk", "chunks", self._names_chunk[batch.operation], batch)
+    def start(self, room: int, request: int, chunk: int, last: bool) -> bool:
+        """A worker has taken a chunk that was enqueued: True if it is to be transferred now, False to skip it."""
+        with self._books:
+            mine = self._of(room, request)
+            mine.queued -= 1
+            mine.workers += 1
+        passed = self._check(room, request)
+        if passed and self.design.mark != "never":
+            self.update_status(room, request, Transferring)
+        if not passed:
+            self._leave(room, request, workers=1)
+        return passed
 
-    def _check_part(self, batch: Batch) -> None:
-        is_update = self._is_update[batch.operation]
-        fits = ~is_update & (batch.part == int(Part.whole))
-        for part in PARTS[self.atomicity]:
-            fits |= is_update & (batch.part == int(part))
+    def _check(self, room: int, request: int) -> bool:
+        status = self._read(room, request)
+        if status == Failed:
+            return False
+        if status is None and (self.design.absent == "skips" or self.design.clear == "tombstone"):
+            return False
+        self._count_outstanding(room, 1)
+        if self._has_infos(room, request):
+            return True
+        if self.design.guard == "fails" and self._read(room, request) in LIVE:
+            self._fail(room, request)
+        else:
+            self._count_outstanding(room, -1)
+        return False
 
-        def say(i: int) -> str:
-            operation, part = Operation(int(batch.operation[i])), Part(int(batch.part[i]))
-            return f"a manager that is {self.atomicity} has no {_name(operation)}.{part.name}"
+    def finish(self, room: int, request: int, chunk: int, last: bool, ok: bool) -> None:
+        """The transfer of a chunk that was started has ended, well or not."""
+        if not ok:
+            self._fail(room, request)
+        elif self._is_last_to_arrive(room, request, chunk, last):
+            self._count_outstanding(room, -1)
+            self._succeed(room, request)
+        else:
+            if self.design.mark == "again":
+                self.update_status(room, request, Transferring)
+            self._count_outstanding(room, -1)
+        self._leave(room, request, workers=1)
 
-        _refuse(~fits, say)
+    def _is_last_to_arrive(self, room: int, request: int, chunk: int, last: bool) -> bool:
+        """A chunk has arrived, and with it the request is complete."""
+        if self.design.success == "last":
+            return last
+        with self._books:
+            mine = self._of(room, request)
+            mine.arrived += 1
+            if last:
+                mine.chunks = chunk + 1
+            return mine.arrived == mine.chunks and self._newest.get(room) is mine
 
-    def _check_range(self, column: Array, name: str, size: str, named: Array, batch: Batch) -> None:
-        """Where an operation names one it is in range, and elsewhere it is NONE."""
-        limit = self.sizes[size]
-        wrong = self.xp.where(named, (column < 0) | (column >= limit), column != NONE)
+    def _succeed(self, room: int, request: int) -> None:
+        if self.design.conclude == "rechecks":
+            status = self._read(room, request)
+            if status is None:
+                return
+            if status == Failed:
+                self._host.tell(room, request, Failed)
+                return
+        stands = self.update_status(room, request, Success)
+        self._tell(room, request, Success, stands)
 
-        def say(i: int) -> str:
-            operation = _name(Operation(int(batch.operation[i])))
-            if not bool(named[i]):
-                return f"{operation} has no {name}, and {int(column[i])} is given"
-            return f"{name} {int(column[i])} of {operation} is out of range: there are {limit} {size}"
+    def _fail(self, room: int, request: int) -> None:
+        stands = self.update_status(room, request, Failed)
+        self._count_outstanding(room, -1)
+        self._tell(room, request, Failed, stands)
 
-        _refuse(wrong, say)
+    def _tell(self, room: int, request: int, wrote: KVPoll, stands: KVPoll | None) -> None:
+        """Tell decode how the request has ended; if well, its metadata has been of use."""
+        word = wrote if self.design.tell == "own" else stands
+        if word in TERMINAL:
+            self._host.tell(room, request, word)
+        if word == Success:
+            self._pop_infos(room, request)
+
+    # ----------------------------------------------------------------------------------------------------------------
+    # The books
+
+    def _of(self, room: int, request: int) -> _Request:
+        """The record of a request. One that is over has no record, and gets one that says that it is over."""
+        return self._requests.setdefault((room, request), _Request(cleared=True, released=True))
+
+    def _has_infos(self, room: int, request: int) -> bool:
+        """There is metadata for the room; where generations are told apart, of this very request."""
+        if self.design.clear == "tombstone":
+            return self._infos.get(room) == request
+        return room in self._infos
+
+    def _pop_infos(self, room: int, request: int) -> None:
+        with self._books:
+            if self._has_infos(room, request):
+                del self._infos[room]
+
+    def _count_outstanding(self, room: int, change: int) -> None:
+        with self._books:
+            self._outstanding[room] += change
+            if self._outstanding[room] == 0:
+                del self._outstanding[room]
+
+    def _leave(self, room: int, request: int, *, workers: int = 0, cleared: bool = False) -> None:
+        """Workers, or the scheduler, have done with a request: release its pages if that is due, forget it if over."""
+        with self._books:
+            mine = self._of(room, request)
+            mine.workers -= workers
+            mine.cleared |= cleared
+            drained = self.design.release == "at once" or mine.workers == 0
+            due = mine.cleared and drained and not mine.released
+            mine.released |= due
+            if mine.cleared and mine.workers == mine.queued == 0:
+                del self._requests[room, request]
+                if self._newest.get(room) is mine:
+                    del self._newest[room]
+        if due:
+            self._host.release(room, request)
 
 
-def _refuse(wrong: Array, say: Callable[[int], str]) -> None:
-    if bool(wrong.any()):
-        index = int(wrong.argmax())
-        raise ValueError(f"operation {index} of the batch: {say(index)}")
+def _about(request: int, entry: object) -> KVPoll | None:
+    """What an entry says about a request: with a generation, only about its own."""
+    return None if isinstance(entry, Entry) and entry.request != request else status_of(entry)
 
 
-def _name(operation: Operation) -> str:
-    """The name of the row: ``break`` is a word of Python."""
-    return operation.name.removesuffix("_")
+def _counts(request: int, entry: object) -> bool:
+    """Whether a write for a request counts where this entry stands: not in a tombstone of it, nor after a newer one."""
+    if not isinstance(entry, Entry):
+        return True
+    return entry.request < request or (entry.request == request and entry.status is not None)

@@ -10,14 +10,17 @@ import sys
 import sysconfig
 import venv
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from fnmatch import filter as matching
+from graphlib import TopologicalSorter
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("spec", "reference", "proofs")
+"""What `kvlatch/` has links to; the rest of it is its own."""
 
 # Runs inside the fresh environment: imports the modules named in argv, prints where each lies.
 IMPORT_ALL = """
@@ -27,25 +30,27 @@ print(json.dumps({name: importlib.import_module(name).__file__ for name in sys.a
 
 
 def package_files() -> list[Path]:
-    """Every file of the three packages, relative to the repository root."""
-    return sorted(
-        path.relative_to(ROOT)
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    )
+    """Every file of the package, as it is installed: ``kvlatch/spec/merges.py``, ``kvlatch/__init__.py``."""
+    found = [Path("kvlatch", path) for package in PACKAGES for path in files_in(ROOT / package, ROOT)]
+    return sorted(found + [path for path in files_in(ROOT / "kvlatch", ROOT) if path.parts[1] not in PACKAGES])
+
+
+def files_in(folder: Path, root: Path) -> list[Path]:
+    """Every file below a folder, relative to ``root``; a link is not followed."""
+    found = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return [path.relative_to(root) for path in found]
 
 
 def sources(*folders: str) -> list[str]:
     """The Python files of some folders, as ``spec/merges.py``."""
-    found = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
-    return sorted(path.relative_to(ROOT).as_posix() for path in found)
+    found = (path for folder in folders for path in files_in(ROOT / folder, ROOT) if path.suffix == ".py")
+    return sorted(path.as_posix() for path in found)
 
 
 def module_name(path: Path) -> str:
-    """``spec/merges.py`` -> ``kvlatch.spec.merges``."""
+    """``kvlatch/spec/merges.py`` -> ``kvlatch.spec.merges``."""
     parts = path.with_suffix("").parts
-    return ".".join(("kvlatch", *(parts[:-1] if parts[-1] == "__init__" else parts)))
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def run(folder: Path, *command: str | Path) -> str:
@@ -60,9 +65,9 @@ def run(folder: Path, *command: str | Path) -> str:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from a copy: the checkout stays clean, and old build outputs stay out."""
     source = tmp_path_factory.mktemp("source")
-    for package in PACKAGES:
+    for package in (*PACKAGES, "kvlatch"):
         ignore = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / package, source / package, ignore=ignore)
+        shutil.copytree(ROOT / package, source / package, ignore=ignore, symlinks=True)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     run(source, sys.executable, "-m", "build", "--wheel", "--no-isolation")
@@ -86,7 +91,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_wheel_holds_every_file(wheel: Path) -> None:
     """A nested package or a kind of data file that pyproject.toml forgot would be missing."""
-    expected = {f"kvlatch/{path.as_posix()}" for path in package_files()}
+    expected = {path.as_posix() for path in package_files()}
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert held == expected
@@ -95,11 +100,12 @@ def test_wheel_holds_every_file(wheel: Path) -> None:
 @pytest.mark.parametrize(
     "pattern",
     [
-        "reference/*_wheels.txt",
-        "reference/sglang_verdicts.txt",
-        "reference/*.cu",
+        "reference/published/*/wheels.txt",
+        "reference/published/sglang/verdicts.txt",
+        "reference/arrays/*.cu",
         "proofs/traces/*.json",
         "proofs/*verdicts*",
+        "commands/storm/*.html",
     ],
 )
 def test_wheel_holds_data(wheel: Path, pattern: str) -> None:
@@ -109,7 +115,7 @@ def test_wheel_holds_data(wheel: Path, pattern: str) -> None:
 
 def test_every_module_imports_from_the_wheel(installed: Path, tmp_path: Path) -> None:
     """Also those of the live system, if what they import is installed."""
-    modules = [module_name(path) for path in package_files() if path.suffix == ".py"]
+    modules = [module_name(path) for path in package_files() if path.suffix == ".py" and path.stem != "__main__"]
     if importlib.util.find_spec("sglang_router") is None:
         modules = [name for name in modules if not lies_in(name, "kvlatch.reference.live")]
     assert {f"kvlatch.{package}" for package in PACKAGES} <= set(modules)
@@ -130,11 +136,11 @@ FAULTS = {
     "released-once": "ReleasesTwice",
     "one-outcome": "TellsItsOwn",
 }
-"""Five laws, and for each a manager of tests/reference/managers.py that breaks it."""
+"""Five laws, and for each a manager of tests/reference/oracle/managers.py that breaks it."""
 
 WRONG = """
 import managers
-from kvlatch.reference.oracle import conforms
+from kvlatch import conforms
 """
 
 
@@ -142,7 +148,7 @@ def test_foreign_project(installed: Path, tmp_path: Path) -> None:
     """Another project uses the oracle from the wheel: a right manager passes every check, a wrong one fails its own."""
     for path in (ROOT / "examples" / "python").glob("*.py"):
         shutil.copy(path, tmp_path)
-    shutil.copy(ROOT / "tests" / "reference" / "managers.py", tmp_path)
+    shutil.copy(ROOT / "tests" / "reference" / "oracle" / "managers.py", tmp_path)
     tests = (f"@conforms(managers.{fault})\ndef test_{fault}(check):\n    check()\n" for fault in FAULTS.values())
     (tmp_path / "test_wrong.py").write_text(WRONG + "\n".join(tests))
     python = installed / "bin" / "python"
@@ -177,12 +183,37 @@ def test_spec_imports_attrs_alone(path: str) -> None:
     assert [name for name in imports(path) if not lies_in(name, *allowed)] == []
 
 
-@pytest.mark.parametrize("path", sources("reference"))
-def test_reference_does_not_import_proofs(path: str) -> None:
-    assert [name for name in imports(path) if lies_in(name, "kvlatch.proofs")] == []
+@pytest.mark.parametrize("path", sources(*PACKAGES))
+def test_imports_run_one_way(path: str) -> None:
+    """``spec <- reference <- proofs <- kvlatch.commands``."""
+    layers = [f"kvlatch.{package}" for package in (*PACKAGES, "commands")]
+    above = layers[layers.index(f"kvlatch.{Path(path).parts[0]}") + 1 :]
+    assert [name for name in imports(path) if lies_in(name, *above)] == []
 
 
-@pytest.mark.parametrize("path", sources(*PACKAGES, "tests"))
+def test_the_folders_of_the_reference_import_no_circle() -> None:
+    """Its folders, and its own modules, can be put in an order in which each imports what comes before it."""
+    homes = {module_name(Path("kvlatch", path)): room(path) for path in sources("reference")}
+    graph: dict[str, set[str]] = {home: set() for home in homes.values()}
+    for path in sources("reference"):
+        graph[room(path)] |= {homes[name] for name in imported_modules(path, homes)} - {room(path)}
+    assert len(list(TopologicalSorter(graph).static_order())) == len(graph) > 5
+
+
+def imported_modules(path: str, known: Container[str]) -> Iterator[str]:
+    """The known modules that a file imports, be it as ``from module import name``."""
+    for name in imports(path):
+        parts = name.split(".")
+        candidates = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+        yield from (module for module in islice(candidates, 2) if module in known)
+
+
+def room(path: str) -> str:
+    """The folder of the reference that a file is in, or the file itself: ``reference/logs``, ``reference/story.py``."""
+    return "/".join(Path(path).parts[:2])
+
+
+@pytest.mark.parametrize("path", sources(*PACKAGES, "kvlatch", "tests"))
 def test_no_file_runs_data_as_code(path: str) -> None:
     """No pickle, no eval, no exec, also where a linter's exception would allow it."""
     unpicklers = ("pickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve")

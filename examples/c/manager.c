@@ -1,4 +1,4 @@
-/* A status manager in C, with the protocol of kvlatch/reference/process.py around it.
+/* A status manager in C, with the protocol of kvlatch/reference/oracle/process.py around it.
 
    cc -O2 -o manager manager.c && kvlatch conform --exec ./manager
 

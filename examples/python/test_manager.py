@@ -2,7 +2,7 @@
 
 from manager import BOOTSTRAPPING, FAILED, WAITING, Manager
 
-from kvlatch.reference.oracle import Check, Probe, conforms
+from kvlatch import Check, Probe, conforms
 from kvlatch.spec.status import KVPoll
 
 

@@ -1,4 +1,4 @@
-//! A status manager in Rust, with the protocol of kvlatch/reference/process.py around it.
+//! A status manager in Rust, with the protocol of kvlatch/reference/oracle/process.py around it.
 //!
 //!     rustc -O -o manager manager.rs && kvlatch conform --exec ./manager
 //!

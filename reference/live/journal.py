@@ -21,7 +21,7 @@ from typing import IO, Any
 
 import attrs
 
-from kvlatch.reference.live.manager import status_of
+from kvlatch.reference.manager import status_of
 from kvlatch.spec.status import ABSENT, KVPoll
 
 WORKER = "worker"
@@ -66,7 +66,7 @@ class NoisyLock:
 
 
 class Journal:
-    """An event log in the format of ``log_read.py``, one line a change, complete whenever a process dies."""
+    """An event log in the format of ``logs/read.py``, one line a change, complete whenever a process dies."""
 
     def __init__(self, file: IO[str], story: str) -> None:
         self._file = file

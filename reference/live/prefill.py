@@ -1,7 +1,7 @@
 """The prefill engine: its threads, and the places that a request goes through.
 
-Everything about a status goes through the manager, which is an :class:`~kvlatch.reference.adapter.Adapter` with two
-more calls (``enqueue`` and ``time_out``). The engine knows no design. Its threads are those of the protocol:
+Everything about a status goes through the manager, which is an :class:`~kvlatch.reference.oracle.adapter.Adapter` with
+two more calls (``enqueue`` and ``time_out``). The engine knows no design. Its threads are those of the protocol:
 
 * the **scheduler** creates requests, polls the bootstrap queue, computes one chunk of each running request at a time,
   enqueues it, polls the inflight queue and settles;
@@ -24,10 +24,10 @@ from starlette.responses import JSONResponse, Response
 from kvlatch.reference.live import pages as kv
 from kvlatch.reference.live.journal import WORKER, Journal, Noise, NoisyLock, Table
 from kvlatch.reference.live.ledger import Place, PrefillLedger
-from kvlatch.reference.live.manager import DesignManager, status_of
 from kvlatch.reference.live.server import BadRequest, Gauges, answer, body_of, hang_up, refusal
 from kvlatch.reference.live.settings import Rules, Settings
 from kvlatch.reference.live.transport import Peer, Transport
+from kvlatch.reference.manager import DesignManager, status_of
 from kvlatch.spec.status import KVPoll
 
 REQUEST: Final = 1

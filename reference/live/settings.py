@@ -94,9 +94,10 @@ class Settings:
 
 @cache
 def code_hash() -> str:
-    """A hash over the code of the live system, which all of its processes run."""
+    """A hash over the code that all processes of the live system run: this folder, and the status manager."""
     total = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    here = Path(__file__).parent
+    for path in [*sorted(here.glob("*.py")), here.with_name("manager.py")]:
         total.update(path.name.encode() + b"\0" + path.read_bytes())
     return total.hexdigest()
 

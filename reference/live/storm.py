@@ -24,8 +24,8 @@ from kvlatch.reference.live.load import POLITE, Ask, Load, asks, prompt
 from kvlatch.reference.live.records import Build, Counts, Metric, Phase, PhaseName, PinnedRoom, Request, Role, Run
 from kvlatch.reference.live.settings import Rules, Settings
 from kvlatch.reference.live.system import Part, System
-from kvlatch.reference.log import Report as LogReport
-from kvlatch.reference.log import check
+from kvlatch.reference.logs.check import Report as LogReport
+from kvlatch.reference.logs.check import check
 
 GAUGE: Final = "sglang:num_prefill_inflight_queue_reqs"
 _SAMPLE: Final = 0.1

@@ -26,11 +26,6 @@ def fisher(more: int, of: int, fewer: int, among: int) -> float:
     return sum(ways) / comb(of + among, total)
 
 
-def smallest(repetitions: int) -> float:
-    """The least p that so many repetitions of each build can give."""
-    return fisher(repetitions, repetitions, 0, repetitions)
-
-
 def same_build(runs: Sequence[Run]) -> str:
     """The fingerprint of the one build that all runs were on, in every phase; Refused if there was more than one."""
     seen = {phase.fingerprint for run in runs for phase in run.phases} | {run.build.fingerprint for run in runs}

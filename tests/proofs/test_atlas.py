@@ -17,8 +17,9 @@ import pytest
 import z3
 from rich.console import Console
 
+from kvlatch.commands.atlas import report
 from kvlatch.proofs import atlas as subject
-from kvlatch.proofs.atlas import CLEARS, PROFILES, SHARED, STATUSES, Atlas, Entry, Law, as_json, census, count, report
+from kvlatch.proofs.atlas import CLEARS, PROFILES, SHARED, STATUSES, Atlas, Entry, Law, as_json, census, count
 from kvlatch.spec.merges import MERGES, first_terminal_wins
 from kvlatch.spec.status import KVPoll
 

@@ -17,7 +17,8 @@ import attrs
 import cvc5
 import pytest
 
-from kvlatch.proofs import cli, recheck
+from kvlatch.commands import main as cli
+from kvlatch.proofs import recheck
 from kvlatch.proofs.bmc import script
 from kvlatch.proofs.certificates import Refused, certify, check_target, same
 from kvlatch.proofs.induction import Invariant, Theory

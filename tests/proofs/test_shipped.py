@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kvlatch.proofs import matrix
+from kvlatch.proofs import pins
 from kvlatch.proofs.certificates import same
 from kvlatch.proofs.recheck import SHIPPED, Manifest, answer, opened, spec_hash
 from kvlatch.proofs.worlds import WORKERS, WORLDS, scope_of
@@ -39,7 +39,7 @@ def test_every_pinned_verdict_has_its_certificates(shipped: Path) -> None:
         )
         cell = trace.design, trace.atomicity, trace.instance.workers, str(trace.prop)
         said[cell] = f"{len(trace.steps) - 1}{world.suffix}"
-    assert said == matrix.pinned()
+    assert said == pins.pinned()
 
 
 def test_they_are_what_the_spec_gives(shipped: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kvlatch.reference.live.journal import Journal, Noise, NoisyLock, Table
-from kvlatch.reference.log import check
+from kvlatch.reference.logs.check import check
 from kvlatch.spec.status import KVPoll
 
 NONE = Noise(0.0, 0.0, 0)

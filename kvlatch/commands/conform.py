@@ -1,0 +1,295 @@
+"""``kvlatch conform``: hold somebody's manager against the laws, and say what came of it."""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import attrs
+import click
+from rich.console import Console
+
+from kvlatch.commands import junit
+from kvlatch.commands.atlas import grid
+from kvlatch.commands.common import profile_option
+from kvlatch.commands.exits import OK, UNKNOWN, USAGE, VIOLATED, Failure
+from kvlatch.proofs import pins
+from kvlatch.proofs.atlas import result
+from kvlatch.proofs.foreign import JudgedMerge, judge_merge
+from kvlatch.reference.loader import NotLoadable, load
+from kvlatch.reference.oracle import vectors
+from kvlatch.reference.oracle.adapter import AdapterFault, InProcess
+from kvlatch.reference.oracle.checks import LAWS, Finding, Report, examine, laws_of, text_of
+from kvlatch.reference.oracle.explore import Player, replay
+from kvlatch.reference.oracle.merge_table import as_merge, extract
+from kvlatch.reference.oracle.process import Process
+from kvlatch.reference.published.sglang import laws as sglang_laws
+from kvlatch.reference.published.sglang import player as sglang_player
+from kvlatch.reference.published.vllm import laws as vllm_laws
+from kvlatch.reference.published.wheels import PublishedError
+from kvlatch.reference.story import Line, Story, text
+from kvlatch.spec.merges import Table
+from kvlatch.spec.properties import Profile
+from kvlatch.spec.traces import SUFFIX, Trace, TraceError, read, write
+
+_PUBLISHED_LIMIT: Final = 6_000
+"""Plays a stage on published code: enough for every law that the table of the newest sglang breaks."""
+
+
+@attrs.frozen
+class Question:
+    """What is asked of which manager: the options of the command."""
+
+    target: str | None
+    program: str | None
+    backend: str
+    only: tuple[str, ...]
+    profile: Profile
+    merge: bool
+    cases: Path | None
+    play: str | None
+    explore: bool
+    seed: int
+
+
+def answer(question: Question, output: Output) -> int:
+    """Ask, and report; Failure if it cannot be asked."""
+    if (question.target is None) == (question.program is None):
+        raise Failure("name one manager: MODULE:MAKE_ADAPTER, sglang==VERSION, vllm==VERSION, or --exec COMMAND", USAGE)
+    try:
+        return _answered(question, output)
+    except vectors.VectorError as error:
+        raise Failure(str(error), USAGE) from error
+    except (AdapterFault, PublishedError) as error:
+        raise Failure(str(error), getattr(error, "exit_code", UNKNOWN)) from error
+
+
+def _answered(question: Question, output: Output) -> int:
+    target = question.target or ""
+    project, published, version = target.partition("==")
+    if published:
+        return _published(project, version, question, output)
+    if question.merge:
+        return _merge(target, extract(_imported(target)), output)
+    with _player(question) as (player, subject):
+        if question.cases is not None:
+            return _vectors(player, question.cases, output)
+        if question.play is not None:
+            return _play(player, subject, question.play, output)
+        return output.report(_examined(player, subject, question))
+
+
+# --- Whom ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _player(question: Question) -> Iterator[tuple[Player, str]]:
+    if question.program is not None:
+        with Process(shlex.split(question.program)) as process:
+            yield process, f"--exec {shlex.quote(question.program)}"
+    elif question.target is not None:
+        in_process = InProcess(_imported(question.target))
+        try:
+            yield in_process, question.target
+        finally:
+            in_process.close()
+
+
+def _imported(name: str) -> Callable[[Any], Any]:
+    """What a reader's own ``module:NAME`` is, importable from here."""
+    if ":" not in name:
+        raise Failure(f"{name!r} is no manager: MODULE:MAKE_ADAPTER, sglang==VERSION, vllm==VERSION", USAGE)
+    try:
+        made = load(name)
+    except NotLoadable as error:
+        raise Failure(str(error), USAGE) from error
+    if not callable(made):
+        raise Failure(f"{name} is a {type(made).__name__}: it has to be called with a Probe to make an adapter", USAGE)
+    return made
+
+
+# --- What is asked ------------------------------------------------------------------------------------------------
+
+
+def _examined(player: Player, subject: str, question: Question) -> Report:
+    if unknown := [law for law in question.only if law not in LAWS]:
+        raise Failure(f"no law is called {unknown[0]!r}: they are {', '.join(LAWS)}", USAGE)
+    laws = [law for law in laws_of(question.profile) if law in question.only or not question.only]
+    with redirect_stdout(sys.stderr):  # what an adapter prints is not part of the report
+        return examine(player, subject, laws, walk=question.seed)
+
+
+def _play(player: Player, subject: str, play: str, output: Output) -> int:
+    """Play what a text or a file says, and report which laws its end breaks."""
+    try:
+        with redirect_stdout(sys.stderr):
+            again = replay(player, text_of(read(Path(play))) if play.endswith(SUFFIX) else play)
+    except (TraceError, ValueError) as error:
+        raise Failure(f"--play: {error}", USAGE) from error
+    findings = [Finding(law, subject, again) for law in again.broken()]
+    judged = [Judged(f.law, "broken", f.seen, f.text, f.trace) for f in findings]
+    summary = f"{subject}: this play breaks {', '.join(f.law for f in findings) or 'no law'}"
+    return output.write(subject, judged, summary, {"subject": subject, "broken": [f.as_json() for f in findings]})
+
+
+def _published(project: str, version: str, question: Question, output: Output) -> int:
+    """The laws of a published package; which they are depends on what it has."""
+    backend = question.backend
+    match project:
+        case "sglang" if question.explore:
+            subject = f"sglang=={version} --backend {backend} --explore"
+            laws = [law for law in sglang_player.LAWS if law in question.only or not question.only]
+            player = sglang_player.SglangPlayer(version, backend)
+            if question.play is not None:
+                return _play(player, subject, question.play, output)
+            return output.report(examine(player, subject, laws, limit=_PUBLISHED_LIMIT, examples=0))
+        case "sglang" if question.merge:
+            return _merge(f"sglang {version} {backend}", sglang_laws.extract_table(version, backend), output)
+        case "sglang":
+            run = sglang_laws.judge(version, backend, question.only)
+            subject = f"sglang {version} {backend}"
+            judged = [Judged(one.law, one.verdict, one.sentence, _text(subject, one)) for one in run]
+            return output.scripted(subject, judged, [attrs.asdict(one) for one in run])
+        case "vllm":
+            if unknown := [law for law in question.only if law not in vllm_laws.BY_LAW]:
+                raise Failure(f"no law is called {unknown[0]!r}: they are {', '.join(vllm_laws.BY_LAW)}", USAGE)
+            found = [one for one in vllm_laws.judge(version) if one.law.name in question.only or not question.only]
+            judged = [Judged(one.law.name, one.verdict, one.sentence, one.text) for one in found]
+            return output.scripted(f"vllm {version}", judged, [one.as_json() for one in found])
+    raise Failure(f"{project!r} is no package that kvlatch can drive: they are sglang and vllm", USAGE)
+
+
+def _vectors(player: Player, cases: Path, output: Output) -> int:
+    outcomes = vectors.run(player, cases)
+    for outcome in outcomes:
+        if output.as_json:
+            click.echo(json.dumps(outcome.as_json()))
+        elif outcome.failed:
+            click.echo(outcome.sentence)
+    failed = sum(outcome.failed for outcome in outcomes)
+    if not output.as_json:
+        click.echo(f"{len(outcomes)} cases, {failed} failed")
+    return VIOLATED if failed else OK
+
+
+def _merge(subject: str, table: Table, output: Output) -> int:
+    judged = judge_merge(subject, table)
+    click.echo(json.dumps(judged.as_json()) if output.as_json else _merge_text(judged))
+    return OK if judged.holds else VIOLATED
+
+
+def _merge_text(judged: JudgedMerge) -> str:
+    """What an extracted table is, and what is proved of it, for a terminal."""
+    output = io.StringIO()
+    console = Console(file=output, width=120, color_system=None)
+    console.print(grid(result(as_merge(judged.merge)), judged.subject))
+    same = ", ".join(judged.same_as) or "no rule of the spec"
+    console.print(f"the same table as: {same}", highlight=False)
+    for profile, changes in judged.changes.items():
+        differs = "obeys every law" if not changes else "; ".join(map(str, changes))
+        console.print(f"{profile}: {differs}", highlight=False)
+    console.print("in the place of latch's merge, one step an update, any number of rooms and workers:")
+    for cell in judged.cells:
+        console.print(f"  {pins.text(cell.verdict):8} {cell.prop}", highlight=False)
+    return output.getvalue().rstrip()
+
+
+# --- What is said -------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Judged:
+    """One law on one manager: ``text`` is all there is to read if it is broken, ``trace`` what to write."""
+
+    law: str
+    verdict: Literal["kept", "broken", "absent"]
+    sentence: str
+    text: str = ""
+    trace: Trace | None = None
+
+
+@attrs.frozen
+class Output:
+    """Where a report goes."""
+
+    as_json: bool
+    junit: Path | None
+    traces: Path | None
+
+    def report(self, report: Report) -> int:
+        """What the oracle has found."""
+        found = report.findings
+        judged = [
+            Judged(law, "broken", found[law].seen, found[law].text, found[law].trace)
+            if law in found
+            else Judged(law, "kept", LAWS[law])
+            for law in report.laws
+        ]
+        return self.write(report.subject, judged, report.summary, report.as_json())
+
+    def scripted(self, subject: str, judged: Sequence[Judged], laws: Sequence[dict[str, object]]) -> int:
+        """What runs of published code have shown."""
+        counts = Counter(one.verdict for one in judged)
+        told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("kept", "broken", "absent") if counts[verdict])
+        return self.write(subject, judged, f"{subject}: {told}", {"subject": subject, "laws": list(laws)})
+
+    def write(self, subject: str, judged: Sequence[Judged], summary: str, members: dict[str, object]) -> int:
+        """All of it; 1 if a law is broken."""
+        broken = [one for one in judged if one.verdict == "broken"]
+        if self.as_json:
+            click.echo(json.dumps(members))
+        else:
+            for one in broken:
+                click.echo(f"{one.text}\n")
+            for one in judged:
+                click.echo(f"{one.verdict:7} {one.law}: {one.sentence}")
+            click.echo(summary)
+        if self.junit is not None:
+            cases = [junit.Case(subject, o.law, o.text if o.verdict == "broken" else None) for o in judged]
+            junit.write(self.junit, "kvlatch conform", cases)
+        if self.traces is not None:
+            self.traces.mkdir(parents=True, exist_ok=True)
+            for one in broken:
+                if one.trace is not None:
+                    write(one.trace, self.traces / f"{one.law}{SUFFIX}")
+        return VIOLATED if broken else OK
+
+
+def _text(subject: str, finding: sglang_laws.Finding) -> str:
+    """The real run as a table."""
+    lines = tuple(
+        Line(number, row.thread, row.op, row.status, row.remark.removeprefix("polls "), "else")
+        for number, row in enumerate(finding.trace, 1)
+    )
+    return text(Story(f"{subject}; {finding.law}", lines, len(lines) or None, f"{finding.sentence}."))
+
+
+@click.command()
+@click.argument("target", required=False, metavar="[MODULE:MAKE_ADAPTER|sglang==VERSION|vllm==VERSION]")
+@click.option("--exec", "program", metavar="COMMAND", help="A program that speaks the line protocol, with arguments.")
+@click.option("--backend", default="nixl", show_default=True, help="Which manager of an sglang version.")
+@click.option("--only", multiple=True, metavar="LAW", help="Only this law.")
+@profile_option
+@click.option("--merge", is_flag=True, help="Extract the table of its update (Python, sglang), and prove what follows.")
+@click.option(
+    "--vectors", "cases", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Run these test vectors."
+)
+@click.option("--play", metavar="TEXT|FILE", help="Play a finding once more: its text, or its trace.")
+@click.option("--explore", is_flag=True, help="sglang: let the oracle look for interleavings by itself.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the random plays.")
+@click.option("--traces", type=click.Path(path_type=Path, file_okay=False), help="Write what is found there.")
+@click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Also write a JUnit report.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def conform(traces: Path | None, junit: Path | None, as_json: bool, **question: Any) -> int:
+    """Hold a manager against the laws: your adapter, a program in any language, or a published version.
+
+    Exit 0 if it keeps every law, 1 if it breaks one (each with a shortest run that shows it), 3 if it cannot be driven.
+    """
+    return answer(Question(**question), Output(as_json, junit, traces))

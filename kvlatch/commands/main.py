@@ -1,0 +1,80 @@
+"""The command line. A command's module is imported when the command is used, so that ``--help`` answers at once.
+
+What the exit codes mean is in ``exits.py``.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from importlib import import_module
+from typing import Final, NoReturn
+
+import click
+
+from kvlatch.commands.exits import INTERNAL, INTERRUPTED, OK, Failure
+
+COMMANDS: Final = {
+    "atlas": "Count the merges: which tables obey which laws, and why no renumbering of the statuses is a fix.",
+    "check": "Check an event log: the first violation of each room, final statuses, pinned rooms.",
+    "conform": "Hold a manager against the laws: your adapter, a program in any language, or a published version.",
+    "prove": "Decide properties of designs, for any run of an instance.",
+    "recheck": "Check certificates with cvc5 alone.",
+    "replay": "Execute a trace again: on the spec, or on the unmodified code of a published sglang wheel.",
+    "show": "Show a trace, or one room of an event log, and say what went wrong.",
+    "storm": "Storm a live prefill/decode system with clients that hang up.",
+    "vectors": "Write test vectors for managers in any language.",
+}
+"""Each command, and its line in ``kvlatch --help``; ``kvlatch.commands.NAME`` defines a function of that name."""
+
+
+class _Commands(click.Group):
+    """A group whose commands are imported one by one, when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"kvlatch.commands.{cmd_name}"), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def main() -> NoReturn:
+    """Run the command line; an uncaught exception exits with 70."""
+    try:
+        code = cli.main(prog_name="kvlatch", standalone_mode=False)
+    except click.exceptions.Exit as done:
+        code = done.exit_code
+    except click.ClickException as error:
+        click.echo(f"kvlatch: {error.format_message()}", err=True)
+        code = error.exit_code
+    except Failure as failure:
+        click.echo(f"kvlatch: {failure}", err=True)
+        code = failure.code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("kvlatch: interrupted", err=True)
+        code = INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader has gone, as in `kvlatch prove | head`; Python would complain once more
+        code = OK
+    except Exception:  # noqa: BLE001  # whatever it is, it must not exit with 1 and read as "violated"
+        traceback.print_exc()
+        click.echo("kvlatch: internal error, please report it with the lines above", err=True)
+        code = INTERNAL
+    sys.exit(code if isinstance(code, int) else OK)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="kvlatch")
+def cli() -> None:
+    """Prove, refute and replay request-status managers of disaggregated LLM serving.
+
+    `kvlatch prove` decides every design; `kvlatch show TRACE` reads a counterexample; `kvlatch replay TRACE --on
+    sglang==VERSION` executes it on published code.
+    """

@@ -1,0 +1,199 @@
+"""``kvlatch show``: a trace, or one room of a log, as a table with a column for each thread or a Mermaid diagram.
+
+Each ends in one sentence that says what went wrong and which step did it. A step's text is derived from the states
+before and after it, so a new row of the protocol is shown without anything being added here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import click
+from rich.progress import Progress
+
+from kvlatch.commands.common import chosen_design, console, profile_option
+from kvlatch.commands.exits import OK, USAGE, Failure
+from kvlatch.reference.logs.read import LogError, is_log
+from kvlatch.reference.logs.story import story
+from kvlatch.reference.story import Kind, Line, Story, mermaid
+from kvlatch.spec import protocol
+from kvlatch.spec.designs import Design
+from kvlatch.spec.model import Action, named
+from kvlatch.spec.properties import Property
+from kvlatch.spec.status import ABSENT, KVPoll
+from kvlatch.spec.terms import Field, State, fields
+from kvlatch.spec.traces import Meaning, Trace, TraceError, read, verify
+
+_TOLD_OF: Final = frozenset({protocol.infos, protocol.latch, protocol.pages, protocol.wire})
+"""What a step is said to have changed, besides the status; a chunk only if it is lost."""
+_WITH_SENDER: Final = ("boot", "running", "inflight", "clearing", "forgetting")
+"""The phases of a request in which there is a sender to poll."""
+
+
+def table(trace: Trace, design: Design | None = None) -> Story:
+    """Verify a trace and put it into words, to be printed with ``rich``; TraceError if the spec forbids it."""
+    run = verify(trace, design)
+    last, prop = run.states[-1], run.meaning.prop
+    view = _View(run.meaning, run.meaning.broken(last) or 0)
+    lines = tuple(view.line(number, *step) for number, step in enumerate(run.steps, 1))
+    size = ", ".join(
+        _count(number, thing)
+        for thing, number in attrs.asdict(trace.instance).items()
+        if thing != "rooms" or number > 1
+    )
+    heading = f"{trace.design}, {trace.atomicity}, {trace.network} network; {size}: {_count(len(lines), 'steps')}"
+    if prop is None:
+        return Story(heading, lines, None, f"The status is {lines[-1].entry if lines else ABSENT} in the end.")
+    fatal = view.fatal(prop, run.steps)
+    cause = f", because {view.cause(fatal, *run.steps[fatal - 1])}" if fatal else ""
+    sentence = f"{prop.name} is broken: {prop.broken.format(**view.words(last))}{cause}."
+    return Story(heading, lines, fatal, sentence)
+
+
+def _count(number: int, things: str) -> str:
+    return f"{number} {things.removesuffix('s') if number == 1 else things}"
+
+
+@attrs.frozen(eq=False)
+class _View:
+    """How one room of a trace looks."""
+
+    meaning: Meaning
+    room: int
+
+    def line(self, number: int, action: Action, before: State, after: State) -> Line:
+        kind: Kind = "else"
+        if action.part in ("read", "retry"):
+            kind = "reads the table"
+        elif action.rule.write or self.of(before, protocol.status) != self.of(after, protocol.status):
+            kind = "writes the table"
+        text = self.text(action, before, after)
+        return Line(number, action.thread, text, self.of(after, protocol.status), self.poll(after), kind)
+
+    def of(self, state: State, field: Field) -> str:
+        """A field of the room."""
+        return self.meaning.label(field, state, self.room)
+
+    def seen(self, action: Action, state: State) -> str:
+        """What the acting thread has read."""
+        at = action.arguments.get("worker", self.room)
+        return self.meaning.label(protocol.THREADS[action.rule.actor].seen, state, at)
+
+    def poll(self, state: State) -> str:
+        """What the sender's poll would return; nothing where there is no sender."""
+        if self.of(state, protocol.phase) not in _WITH_SENDER:
+            return ""
+        labels = (status.name for status in KVPoll)
+        return next((label for label in labels if self.meaning.holds(protocol.polls(label), state, self.room)), "")
+
+    def text(self, action: Action, before: State, after: State) -> str:
+        """What the step did, in words."""
+        rule = action.rule.name
+        old, new = self.of(before, protocol.status), self.of(after, protocol.status)
+        match action.part:
+            case "read":
+                return f"{rule} reads {self.seen(action, after)}"
+            case "retry":
+                return f"{rule} retries, reads {self.seen(action, after)}"
+            case "store" | "swap":
+                text = f"{rule} stores {new} (over {old})" if old != new else f"{rule} leaves {new}"
+            case _ if action.rule.write and old == new:
+                text = f"{action}: {new} stays"
+            case _:
+                text = f"{action}: {old} -> {new}" if old != new else str(action)
+        return ", ".join([text, *self.effects(before, after)])
+
+    def effects(self, before: State, after: State) -> list[str]:
+        """What else the step has changed that matters to a reader."""
+        changed = [var for var in after if after[var] != before[var]]
+        return [
+            f"{var.name} {var.labels[after[var]]}"
+            for var in changed
+            if var.field in _TOLD_OF or (var.field is protocol.chunk and var.labels[after[var]] == "lost")
+        ]
+
+    def fatal(self, prop: Property, steps: list[tuple[Action, State, State]]) -> int | None:
+        """The decisive step: the last one; or, for a property about the status, the last that changed the status."""
+        if protocol.status not in fields(prop.bad) and "{status}" not in prop.broken:
+            return len(steps) or None
+        changes = (
+            number
+            for number, (_, before, after) in enumerate(steps, 1)
+            if self.of(before, protocol.status) != self.of(after, protocol.status)
+        )
+        return max(changes, default=None)
+
+    def cause(self, number: int, action: Action, before: State, after: State) -> str:
+        """What the decisive step did."""
+        old, new = self.of(before, protocol.status), self.of(after, protocol.status)
+        if old == new or not action.rule.write:
+            return f"in step {number} ({action}) {_inside(action.rule.says)}"
+        over = f" over {old}" if old != ABSENT else ""
+        if action.part and (read := self.seen(action, before)) != old:
+            return f"in step {number} {action.thread} stored {new}, which it had computed from {read},{over or ' anew'}"
+        return f"in step {number} {action.thread} wrote {new}{over}"
+
+    def words(self, state: State) -> Mapping[str, str]:
+        """The fields of the room for the sentence of a property; ``chunks`` sums them up: "1 done, 1 lost"."""
+        names = named(self.meaning.machine, state)
+        mine = {name.removesuffix(f"@{self.room}"): label for name, label in names.items()}
+        counts = Counter(mine[name] for name in mine if name.startswith("chunk_") and "@" not in name)
+        return mine | {"chunks": ", ".join(f"{count} {label}" for label, count in counts.items())}
+
+
+def _inside(sentence: str) -> str:
+    """A sentence as a part of another: a name keeps its capitals."""
+    first, space, rest = sentence.rstrip(". ").partition(" ")
+    return f"{first.lower() if first[1:] == first[1:].lower() else first}{space}{rest}"
+
+
+def _room(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
+    """A room id, decimal or hexadecimal."""
+    try:
+        return None if text is None else int(text, 0)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is no room id: it is an integer, decimal or as 0x…") from error
+
+
+@click.command()
+@click.argument("file", metavar="TRACE|LOG", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--room", metavar="N", callback=_room, help="The file is an event log: show this room of it.")
+@click.option("--mermaid", "as_mermaid", is_flag=True, help="Print a Mermaid sequence diagram instead.")
+@click.option("--design", metavar="NAME", help="A trace's, if it does not ship (MODULE:NAME); of a log, as in check.")
+@profile_option
+def show(file: Path, room: int | None, as_mermaid: bool, design: str | None, profile: Any) -> int:
+    """Show a trace, or one room of an event log, as a table with one column per thread, and say what went wrong.
+
+    `kvlatch check LOG` lists the rooms that break a law; `kvlatch show LOG --room N` tells one of them.
+    """
+    chosen = chosen_design(design)
+    if room is None and is_log(file):
+        how = f"name a room with --room N; kvlatch check {file} lists those that break a law"
+        raise Failure(f"{file} is an event log: {how}", USAGE)
+    try:
+        if room is None:
+            told = table(read(file), chosen)
+        else:
+            with Progress(console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+                task = progress.add_task(file.name)
+                told = story(
+                    file,
+                    room,
+                    profile=profile,
+                    design=chosen,
+                    progress=lambda done, total: progress.update(task, completed=done, total=total),
+                )
+    except TraceError as error:
+        raise Failure(str(error), USAGE) from error
+    except LogError as error:
+        raise Failure(str(error), error.exit_code) from error
+    if as_mermaid:
+        click.echo(mermaid(told))
+    else:
+        console().print(told)
+    return OK

@@ -1,0 +1,378 @@
+"""What an abort storm has shown, for people: one HTML file that stands alone, and a summary for a terminal.
+
+Names and details may come from a foreign server. All text goes through :func:`printable`, and the page's through
+Jinja's escaping as well; its content security policy forbids scripts and requests.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from kvlatch.reference.live.records import Build, PinnedRoom, Role, Run, Storm, Verdict
+
+_TEMPLATE: Final = Path(__file__).with_name("report.html")
+_ROLES: Final[tuple[Role, ...]] = ("control", "treatment", "alone")
+_TONES: Final[dict[Verdict, str]] = {
+    "treatment fixes it": "good",
+    "treatment helps": "open",
+    "drains": "good",
+    "treatment is worse": "bad",
+    "pins": "bad",
+    "no difference": "open",
+    "inconclusive": "open",
+    "refused": "open",
+}
+_ROOMS_SHOWN: Final = 3
+"""Pinned rooms of a run that are shown at once; the others are folded on the page, and left out on a terminal."""
+UNKNOWN: Final = "not known"
+
+
+@attrs.frozen
+class Count:
+    """A figure of ``records.Counts``: its heading, and what it counts."""
+
+    name: str
+    heading: str
+    says: str
+
+
+COUNTS: Final = (
+    Count("sent", "sent", "Requests that clients have sent."),
+    Count("completed", "completed", "Requests that were answered in full."),
+    Count("failed", "failed", "Requests that the server answered with an error."),
+    Count("aborted", "aborted", "Requests whose client hung up, as the storm wants it."),
+    Count("unaccounted", "unaccounted", "Requests of which the client never heard again."),
+    Count("hits", "hits", "Aborts that were written while a transfer worker was past its checks and had not written."),
+    Count(
+        "pinned", "pinned", "Requests left in the prefill inflight queue after the drain, beyond what was in it before."
+    ),
+    Count(
+        "lost_failures", "lost failures", "Rooms where a terminal status gave way to a live one, or Failed to Success."
+    ),
+    Count("ghosts", "ghosts", "Entries of the status table that belong to no request."),
+    Count("released_early", "pages released under a transfer", "Requests whose pages were released while being read."),
+    Count("wrong_digests", "wrong digests", "Requests that decode took for complete, with pages of another prompt."),
+)
+
+
+@attrs.frozen
+class Group:
+    """The runs of one build in one role."""
+
+    label: str
+    build: Build
+    runs: tuple[Run, ...]
+
+    def total(self, count: str) -> int | None:
+        """A count over all repetitions; None if it is not known of one of them."""
+        figures = [getattr(run.counts, count) for run in self.runs]
+        return None if None in figures else sum(figures)
+
+    @property
+    def pinned_in(self) -> str:
+        """How many repetitions pinned."""
+        return f"{sum(run.counts.pinned > 0 for run in self.runs)} of {len(self.runs)}"
+
+
+@attrs.frozen
+class Held:
+    """A live count held against the verdict of the proofs."""
+
+    label: str
+    count: Count
+    live: int | None
+    verdict: str
+
+    @property
+    def contradicts(self) -> bool:
+        """It was seen, and is proved never to happen."""
+        return bool(self.live) and self.verdict.startswith("proved")
+
+    @property
+    def says(self) -> str:
+        """What the two come to."""
+        if self.live is None:
+            return "cannot be compared"
+        if self.contradicts:
+            return "CONTRADICTS THE PROOF"
+        if self.verdict.startswith("proved"):
+            return "as proved"
+        return "seen, as it can be" if self.live else "not seen in this storm"
+
+
+@attrs.frozen
+class Answer:
+    """What is known about a doubt; ``suspicious`` if it does not dispel it."""
+
+    text: str
+    suspicious: bool = False
+
+
+@attrs.frozen
+class Doubt:
+    """What a careful reader asks before they believe a result, with an answer for each build."""
+
+    question: str
+    answers: tuple[Answer, ...]
+
+
+def printable(text: str) -> str:
+    """The text on one line, with escapes for what could steer a terminal or turn round the order of characters."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def groups(storm: Storm) -> tuple[Group, ...]:
+    """The builds of a storm, control first, each with its runs."""
+    found: dict[str, list[Run]] = {}
+    for run in sorted(storm.runs, key=lambda run: _ROLES.index(run.role)):
+        found.setdefault(_label(run), []).append(run)
+    return tuple(Group(label, runs[0].build, tuple(runs)) for label, runs in found.items())
+
+
+def _label(run: Run) -> str:
+    return printable(run.build.name if run.role == "alone" else f"{run.role}: {run.build.name}")
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# What to think of it
+
+
+def chance(p: float | None) -> str:
+    """The p value in plain words."""
+    if p is None:
+        return "Nothing was compared, so there is no p value."
+    percent = f"{float(f'{100 * p:.2g}'):g}%" if p >= 0.0001 else "less than 0.01%"
+    return (
+        f"p = {p:.2g}: of experiments with two builds that do not differ, {percent} would show such a difference, or a "
+        "greater one, by chance alone (Fisher's exact test on the repetitions that pinned)."
+    )
+
+
+def held(storm: Storm) -> tuple[Held, ...]:
+    """Every count that the proofs say something about, build by build."""
+    return tuple(
+        Held(group.label, count, group.total(count.name), printable(verdicts[count.name]))
+        for group in groups(storm)
+        for verdicts in [storm.proofs.get(group.build.name, {})]
+        for count in COUNTS
+        if count.name in verdicts
+    )
+
+
+def cautions(storm: Storm) -> tuple[str, ...]:
+    """What a reader must know before they believe the verdict."""
+    found = []
+    if any(run.interrupted for run in storm.runs):
+        found.append("The storm was interrupted: this is about what had been run until then.")
+    found += [
+        f"{row.label}: {row.live} {row.count.heading}, which contradicts the proof ({row.verdict})."
+        for row in held(storm)
+        if row.contradicts
+    ]
+    found += [answer.text for doubt in doubts(storm) for answer in doubt.answers if answer.suspicious]
+    if faults := {fault for run in storm.runs for fault in run.faults}:
+        found.append(f"Faults were provoked on the way: {', '.join(sorted(faults))}.")
+    if number := sum(len(run.left_behind) for run in storm.runs):
+        found.append(f"{_many(number, 'process or port', 'processes or ports')} stayed behind.")
+    return tuple(found)
+
+
+def doubts(storm: Storm) -> tuple[Doubt, ...]:
+    """The questions that a careful reader asks, answered from the record."""
+    builds = groups(storm)
+    return (
+        Doubt("Is the gauge exact?", tuple(_is_exact(group) for group in builds)),
+        Doubt("Which build ran?", (*(_which(group) for group in builds), *_twins(builds))),
+        Doubt("Did the race happen?", tuple(_raced(group) for group in builds)),
+        Doubt("Stuck, or still on their way?", tuple(_stuck(group) for group in builds)),
+        Doubt("Is it chance?", (Answer(chance(storm.p)), *(_repeated(group) for group in builds))),
+    )
+
+
+def _is_exact(group: Group) -> Answer:
+    metrics = [run.metric for run in group.runs if run.metric is not None]
+    if not metrics:
+        return Answer(f"{group.label}: {UNKNOWN}; there is no ledger of this build to compare the gauge with.")
+    samples, compared, differed = (
+        sum(getattr(metric, name) for metric in metrics) for name in ("samples", "compared", "differed")
+    )
+    found = "it was what the ledger says in each" if not differed else f"IT DIFFERED from the ledger in {differed:,}"
+    text = f"{group.label}: the ledger stood still in {compared:,} of {samples:,} samples of the gauge, and {found}."
+    return Answer(text, suspicious=bool(differed) or not compared)
+
+
+def _which(group: Group) -> Answer:
+    """The fingerprint, which must be the same in each phase of each repetition."""
+    seen: dict[str, list[str]] = {}
+    for run in group.runs:
+        seen.setdefault(run.build.fingerprint, [])
+        for phase in run.phases:
+            seen.setdefault(phase.fingerprint, []).append(f"{phase.name} {run.repetition}")
+    if len(seen) == 1:
+        return Answer(f"{group.label}: {printable(next(iter(seen)))} in every phase of every repetition.")
+    where = "; ".join(f"{printable(one)} ({', '.join(phases) or 'announced'})" for one, phases in seen.items())
+    return Answer(f"{group.label}: THE BUILD CHANGED: {where}.", suspicious=True)
+
+
+def _twins(builds: Sequence[Group]) -> Iterator[Answer]:
+    """Builds that cannot be told apart."""
+    for number, one in enumerate(builds):
+        for other in builds[:number]:
+            if one.build.fingerprint == other.build.fingerprint:
+                yield Answer(f"{other.label} and {one.label} HAVE THE SAME FINGERPRINT: they may be one build.", True)
+
+
+def _raced(group: Group) -> Answer:
+    hits = [run.counts.hits for run in group.runs]
+    known = [number for number in hits if number is not None]
+    if len(known) < len(hits):
+        return Answer(f"{group.label}: {UNKNOWN}; what its transfer workers did meanwhile cannot be seen.")
+    if not any(known):
+        return Answer(f"{group.label}: NOT ONCE, so that nothing pinned would mean nothing.", suspicious=True)
+    each = f" ({' + '.join(map(str, known))} in the repetitions)" if len(known) > 1 else ""
+    met = f"{_many(sum(known), 'abort')}{each} met a worker that was past its checks and had not written yet"
+    return Answer(f"{group.label}: {met}.", suspicious=not all(known))
+
+
+def _stuck(group: Group) -> Answer:
+    """How long the drain waited, and how that compares with a request that was not stuck."""
+    drains = [(run, phase) for run in group.runs for phase in run.phases if phase.name == "drain"]
+    if not drains:
+        return Answer(f"{group.label}: {UNKNOWN}; no repetition came to its drain.")
+    deadlines = [f"{run.deadline:.3g}" for run, _ in drains]
+    ratios = [run.deadline / run.longest for run, _ in drains if run.longest]
+    compared = f"at least {min(ratios):.2g} times the longest request" if ratios else "and no request was completed"
+    before = max(run.idle for run, _ in drains)
+    empty = f"down to the {before:g} that were in it before" if before else "empty"
+    took = [run.drained - phase.start for run, phase in drains if run.drained is not None]
+    if len(took) < len(drains):
+        end = f"it was not {empty} then in {len(drains) - len(took)} of {_many(len(drains), 'repetition')}"
+    else:
+        end = f"it was {empty} {max(took):.3g} s after the storm at the latest"
+    waited = f"the queue was given {', '.join(deadlines)} s to drain, {compared}"
+    return Answer(f"{group.label}: {waited}; {end}.", suspicious=min(ratios, default=0) < 1)
+
+
+def _repeated(group: Group) -> Answer:
+    return Answer(f"{group.label}: requests were pinned in {group.pinned_in} repetitions.")
+
+
+def _many(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# The page
+
+
+def html(storm: Storm) -> str:
+    """The report as one HTML file, to be written in UTF-8; it needs nothing else and asks for nothing."""
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    from kvlatch.commands.storm.plot import svg
+
+    environment = Environment(
+        autoescape=True, finalize=_finalize, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
+    builds = groups(storm)
+    page: str = template.render(
+        storm=storm,
+        tone=_TONES[storm.verdict],
+        chance=chance(storm.p),
+        cautions=cautions(storm),
+        groups=builds,
+        counts=COUNTS,
+        plot=Markup(svg({group.label: group.runs for group in builds})),  # noqa: S704  # it escapes names itself
+        held=held(storm),
+        doubts=doubts(storm),
+        shown=_ROOMS_SHOWN,
+        check=_check_command,
+        any_pinned=any(run.counts.pinned or run.pinned for run in storm.runs),
+        any_fault=any(run.faults or run.left_behind for run in storm.runs),
+        settings={
+            name: value if isinstance(value, str) else json.dumps(value) for name, value in storm.settings.items()
+        },
+    )
+    return page
+
+
+def _finalize(value: object) -> object:
+    """How the template shows what it is given."""
+    if value is None:
+        return UNKNOWN
+    if type(value) is int:
+        return f"{value:,}"
+    return printable(value) if type(value) is str else value
+
+
+def _check_command(run: Run) -> str | None:
+    """The command that checks the log of a run."""
+    return None if run.log is None else shlex.join(["kvlatch", "check", str(run.log)])
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# The terminal
+
+
+def lines(storm: Storm, width: int) -> Iterator[str]:
+    """The summary, line by line: at most ``width`` columns wide, but for commands, which are never broken."""
+    from kvlatch.commands.storm.plot import blocks
+
+    builds = groups(storm)
+    yield from _wrapped(storm.sentence, width)
+    yield from _wrapped(chance(storm.p), width)
+    for caution in cautions(storm):
+        yield from _wrapped(f"! {caution}", width)
+    yield ""
+    yield "Requests in the prefill inflight queue, the greatest over the repetitions:"
+    yield from blocks({group.label: group.runs for group in builds}, width)
+    columns = max(1, (width - max(len(count.heading) for count in COUNTS)) // 22)
+    for start in range(0, len(builds), columns):
+        yield ""
+        yield from _table(builds[start : start + columns], width)
+    rooms = [(group, run, room) for group in builds for run in group.runs for room in run.pinned]
+    for group, run, room in rooms[:_ROOMS_SHOWN]:
+        yield ""
+        yield from _wrapped(f"{group.label}, repetition {run.repetition}: {_room(room)}", width)
+        yield f"  {printable(room.show)}"
+    if len(rooms) > _ROOMS_SHOWN:
+        yield ""
+        yield f"and {_many(len(rooms) - _ROOMS_SHOWN, 'more pinned room', 'more pinned rooms')}"
+
+
+def _room(room: PinnedRoom) -> str:
+    law = "" if room.law is None else f"; {room.law} is broken in line {room.line}"
+    return f"room {room.room} is pinned as {room.status}{law}: {room.says}"
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(printable(text), width, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _table(builds: Sequence[Group], width: int) -> Iterator[str]:
+    """The counts, a column for each build."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for group in builds:
+        table.add_column(Text(group.label, overflow="fold"), justify="right")
+    table.add_row("repetitions that pinned", *(group.pinned_in for group in builds))
+    for count in COUNTS:
+        totals = (group.total(count.name) for group in builds)
+        table.add_row(count.heading, *(UNKNOWN if total is None else f"{total:,}" for total in totals))
+    output = io.StringIO()
+    Console(file=output, width=width, color_system=None).print(table)
+    yield from (line.rstrip() for line in output.getvalue().splitlines())

@@ -1,0 +1,424 @@
+"""``kvlatch storm``: storm a control and a treatment, or one build, and say what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import json
+import random
+import re
+import shlex
+import shutil
+import signal
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+import attrs
+import click
+
+from kvlatch.commands.exits import CANNOT, INTERNAL, INTERRUPTED, OK, UNKNOWN, USAGE, VIOLATED, Failure
+from kvlatch.commands.storm.records_json import as_json, from_json
+from kvlatch.proofs import pins
+from kvlatch.proofs.prove import UnknownName, design_of
+from kvlatch.reference.live import verdict as verdicts
+from kvlatch.reference.live.load import POLITE, Load
+from kvlatch.reference.live.records import Role, Run, Storm, Verdict
+from kvlatch.reference.live.settings import Rules, Settings, fingerprint
+from kvlatch.spec.designs import Atomicity
+
+if TYPE_CHECKING:
+    import httpx
+
+    from kvlatch.reference.live import storm as storms
+
+_NEEDED: Final = {
+    "httpx": "httpx", "prometheus_client": "prometheus-client", "jinja2": "jinja2", "matplotlib": "matplotlib",
+}  # fmt: skip
+_NEEDED_HERE: Final = {
+    **_NEEDED, "uvicorn": "uvicorn", "starlette": "starlette", "sglang_router": "sglang-router",
+    "nixl_cu12": "nixl-cu12",
+}  # fmt: skip
+"""What a storm needs, by the name it is imported by; less of it for a deployment that is not started here."""
+PROPERTY_OF: Final = {
+    "pinned": "no-pin",
+    "lost_failures": "terminal-sticky",
+    "ghosts": "no-ghost",
+    "released_early": "pages-held",
+    "wrong_digests": "success-complete",
+}
+"""Which property says that a count stays 0."""
+_POLLED: Final = 8
+"""Connections that are kept for the pages that are polled."""
+
+
+@attrs.frozen(kw_only=True)
+class Question:
+    """What is asked: the options of the command."""
+
+    control: str
+    treatment: str
+    designs: tuple[str, ...]
+    url: str | None
+    metrics: tuple[str, ...]
+    label: str
+    against: Path | None
+    yes: bool
+    load: Load
+    settings: Mapping[str, Any]
+    repetitions: int | None
+    faults: tuple[Any, ...]
+    seed: int
+    out: Path | None
+    as_json: bool
+
+
+def answer(question: Question) -> int:
+    """Storm, report, and say how it went; Failure if it cannot be done."""
+    _can_be_done(question)
+    from kvlatch.reference.live.storm import NotAnswering
+    from kvlatch.reference.live.system import CannotStart
+
+    out = _folder(question.out)
+    runs: list[Run] = []
+    fault = ""
+    try:
+        for run in _foreign(question) if question.url else _embedded(question, out):
+            _progress(run)
+            runs.append(run)
+    except (NotAnswering, CannotStart) as error:
+        fault = str(error)
+        if not runs:
+            raise Failure(fault, CANNOT) from error
+    storm = _storm(question, runs)
+    _write(storm, out, question)
+    if fault:
+        raise Failure(f"{fault}; the report is about the runs before", CANNOT)
+    if storm.verdict == "refused":
+        raise Failure(storm.sentence, USAGE)
+    if left := [thing for run in storm.runs for thing in run.left_behind]:
+        raise Failure(f"left behind: {', '.join(left)}", INTERNAL)
+    return INTERRUPTED if any(run.interrupted for run in storm.runs) else exit_code(storm)
+
+
+def exit_code(storm: Storm) -> int:
+    """0 if the build in question neither pins nor spoils a request, 1 if it does, 3 if the storm does not show it."""
+    judged = storm.of("treatment") or storm.of("alone")
+    if any(_bad(run) for run in judged):
+        return VIOLATED
+    good: tuple[Verdict, ...] = ("treatment fixes it", "drains")
+    return OK if storm.verdict in good else UNKNOWN
+
+
+def _bad(run: Run) -> bool:
+    """A request was pinned, has no ending, or was answered with pages that are not its own."""
+    return bool(run.counts.pinned or run.counts.unaccounted or run.counts.wrong_digests)
+
+
+# --- Can it be done? ----------------------------------------------------------------------------------------------
+
+
+def _can_be_done(question: Question) -> None:
+    """Say so before anything is started."""
+    needed = _NEEDED if question.url else _NEEDED_HERE
+    if missing := [package for module, package in needed.items() if importlib.util.find_spec(module) is None]:
+        raise Failure(
+            f"the live system needs {', '.join(missing)}: pip install 'kvlatch[live]' && "
+            "pip install --no-deps nixl-cu12 (its dependency torch is not used)",
+            CANNOT,
+        )
+    if question.url is None:
+        if question.metrics or question.label or question.against:
+            raise Failure("--metrics, --build and --against are about a deployment: name it with --url", USAGE)
+        list(plan(question))
+        return
+    if not question.metrics:
+        raise Failure("--url needs the metrics page of each prefill engine: --metrics http://HOST:PORT/metrics", USAGE)
+    if question.designs or question.faults:
+        raise Failure("--design and --fault are about a system that is started here, not about --url", USAGE)
+    for address in (question.url, *question.metrics):
+        if not re.fullmatch(r"https?://[^/\s]+(/\S*)?", address):
+            raise Failure(f"{address!r} is no address: http://HOST:PORT", USAGE)
+    if not question.yes:
+        _ask(question.load, question.url)
+
+
+def _ask(load: Load, url: str) -> None:
+    """Nothing is sent to somebody's deployment before somebody has said yes."""
+    count = load.requests + POLITE
+    what = f"Send up to {count} requests to {url}, {load.rate:g} a second at most, most of which hang up?"
+    if not sys.stdin.isatty():
+        raise Failure(f"{what} Say so with --yes", USAGE)
+    if not click.confirm(what, err=True):
+        raise Failure("nothing was sent", USAGE)
+
+
+def _folder(wanted: Path | None) -> Path:
+    """An empty folder for the report: the one that was named, or the first of storm-1, storm-2, ... that is free."""
+    if wanted is None:
+        number = 1
+        while Path(f"storm-{number}").exists():
+            number += 1
+        wanted = Path(f"storm-{number}")
+    elif wanted.exists() and any(wanted.iterdir()):
+        raise Failure(f"{wanted} is not empty: name another folder with --out", USAGE)
+    return wanted
+
+
+def rules_of(name: str) -> Rules:
+    """The rules that a reader calls ``DESIGN`` or ``DESIGN/ATOMICITY``; without one, the design's first."""
+    design_name, _, level = name.partition("/")
+    try:
+        design = design_of(design_name)
+    except UnknownName as error:
+        raise Failure(str(error), USAGE) from error
+    levels: tuple[Atomicity, ...] = get_args(Atomicity)
+    for known in levels:
+        if known == (level or design.atomicities[0]):
+            return Rules(design, known)
+    raise Failure(f"{name}: an atomicity is one of {', '.join(levels)}", USAGE)
+
+
+# --- The runs -----------------------------------------------------------------------------------------------------
+
+
+def _storm(question: Question, runs: Sequence[Run]) -> Storm:
+    """The experiment that these runs are; with an earlier report, they are the treatment of its control."""
+    if question.against is not None:
+        runs = (*_as("control", _earlier(question.against)), *_as("treatment", runs))
+    verdict, sentence, p = judge(runs)
+    return Storm(
+        command=_command(), seed=question.seed, version=_version(), settings=_settings(question),
+        runs=tuple(runs), verdict=verdict, sentence=sentence, p=p, proofs=proofs_of(runs),
+    )  # fmt: skip
+
+
+def judge(runs: Sequence[Run]) -> tuple[Verdict, str, float | None]:
+    """What all runs come to: a verdict, a sentence, and p where two builds are compared."""
+    by_role = {role: [run for run in runs if run.role == role] for role in get_args(Role)}
+    try:
+        if by_role["control"] and by_role["treatment"]:
+            return verdicts.compare(by_role["control"], by_role["treatment"])
+        if by_role["alone"]:
+            return (*_each(by_role["alone"]), None)
+    except verdicts.Refused as error:
+        return "refused", f"Refused: {error}.", None
+    return "inconclusive", "Inconclusive: interrupted before both builds were stormed.", None
+
+
+def _each(runs: Sequence[Run]) -> tuple[Verdict, str]:
+    """What is said of builds that are not compared: the worst verdict, and what each of them did."""
+    builds = {
+        name: [run for run in runs if run.build.name == name] for name in dict.fromkeys(r.build.name for r in runs)
+    }
+    said = {name: verdicts.alone(several) for name, several in builds.items()}
+    if len(said) == 1:
+        return next(iter(said.values()))
+    found: dict[Verdict, list[str]] = {"pins": [], "inconclusive": [], "drains": []}
+    for name, (verdict, _) in said.items():
+        rooms = sum(run.counts.pinned for run in builds[name])
+        found[verdict].append(f"{name} ({rooms})" if rooms else name)
+    words = {"pins": "Requests are pinned by", "inconclusive": "the window was hardly hit on", "drains": "drained:"}
+    parts = [f"{words[verdict]} {', '.join(names)}" for verdict, names in found.items() if names]
+    sentence = "; ".join(parts) + "."
+    return next(verdict for verdict in found if found[verdict]), f"{sentence[0].upper()}{sentence[1:]}"
+
+
+def _as(role: Role, runs: Sequence[Run]) -> tuple[Run, ...]:
+    return tuple(attrs.evolve(run, role=role) for run in runs)
+
+
+def plan(question: Question) -> Iterator[tuple[Role, int, Rules]]:
+    """Which build is stormed when: control and treatment by turns, and which comes first is left to the seed."""
+    repetitions = question.repetitions or (1 if question.designs else 4)
+    chance = random.Random(question.seed)  # noqa: S311  # for no secret
+    if question.designs:
+        named = [rules_of(name) for name in question.designs]
+        yield from (("alone", number, rules) for number in range(1, repetitions + 1) for rules in named)
+        return
+    pair: list[tuple[Role, Rules]] = [
+        ("control", rules_of(question.control)),
+        ("treatment", rules_of(question.treatment)),
+    ]
+    _differ(*(rules for _, rules in pair))
+    for number in range(1, repetitions + 1):
+        chance.shuffle(pair)
+        yield from ((role, number, rules) for role, rules in pair)
+
+
+def _differ(control: Rules, treatment: Rules) -> None:
+    """Refuse to compare like with like before, not after, a minute of storms."""
+    if (mark := fingerprint(control)) == fingerprint(treatment):
+        names = f"{control.design.name}/{control.level} and {treatment.design.name}/{treatment.level}"
+        raise Failure(f"refused: {names} are the same build ({mark}): there is nothing to compare", USAGE)
+
+
+def _embedded(question: Question, out: Path) -> Iterator[Run]:
+    """Every run on a system of its own, started here."""
+    for role, number, rules in plan(question):
+        name = f"{rules.design.name}-{rules.level}".replace(":", "-")
+        folder = out / (f"{name}-{number}" if role == "alone" else f"{role}-{number}")
+        run = asyncio.run(_on_system(question, role, number, rules, folder))
+        yield run
+        if run.interrupted:
+            return
+
+
+async def _on_system(question: Question, role: Role, number: int, rules: Rules, folder: Path) -> Run:
+    """Start a system, storm it, stop it."""
+    from kvlatch.reference.live import storm as storms
+    from kvlatch.reference.live.system import System
+
+    settings = Settings(seed=question.seed, **question.settings)
+    system = System(rules, settings, folder)
+    async with _http(_POLLED) as polling:
+        with _interruptible() as stop:
+            try:
+                await asyncio.to_thread(system.start)
+                target = storms.Embedded.of(system, rules, settings, polling)
+                run = await _run(question, target, stop, role, number)
+            finally:
+                await asyncio.to_thread(system.stop)
+    return attrs.evolve(run, left_behind=system.left_behind())
+
+
+def _foreign(question: Question) -> Iterator[Run]:
+    """Storm a deployment of the user's, unless it is the build of the earlier report."""
+    earlier = () if question.against is None else _earlier(question.against)
+    for number in range(1, (question.repetitions or 1) + 1):
+        run = asyncio.run(_on_deployment(question, number, {run.build.fingerprint for run in earlier}))
+        yield run
+        if run.interrupted:
+            return
+
+
+async def _on_deployment(question: Question, number: int, stormed: Collection[str]) -> Run:
+    """One storm on a deployment; Failure if it has been stormed before, and would be compared with itself."""
+    from kvlatch.reference.live.foreign import Foreign
+
+    async with _http(_POLLED) as polling:
+        target = Foreign(str(question.url).rstrip("/"), question.metrics, question.label, polling)
+        if (mark := await target.fingerprint()) in stormed:
+            raise Failure(f"refused: this is the build of {question.against} ({mark}): nothing to compare", USAGE)
+        with _interruptible() as stop:
+            return await _run(question, target, stop, "alone", number)
+
+
+async def _run(question: Question, target: storms.Target, stop: asyncio.Event, role: Role, number: int) -> Run:
+    """One storm. Both builds get the same requests in the same repetition, and others in another.
+
+    No client's connection is used twice: what is left of one that hung up is nobody else's.
+    """
+    from kvlatch.reference.live import storm as storms
+
+    seed = question.seed * 1000 + number
+    async with _http(kept=0) as http:
+        return await storms.Storm(target, question.load, seed, http, role, number, question.faults, stop).run()
+
+
+def _http(kept: int) -> httpx.AsyncClient:
+    """HTTP without a proxy, with as many connections as it takes, of which so many are kept to be used again."""
+    import httpx
+
+    from kvlatch.reference.live.system import raise_descriptor_limit
+
+    raise_descriptor_limit()
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=kept)
+    return httpx.AsyncClient(trust_env=False, timeout=10.0, limits=limits)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[asyncio.Event]:
+    """The first Ctrl-C ends the storm, and the report is still written; the second ends everything."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def stopped() -> None:
+        click.echo("kvlatch: stopping; the report is still written (Ctrl-C again: not)", err=True)
+        stop.set()
+        loop.remove_signal_handler(signal.SIGINT)
+
+    loop.add_signal_handler(signal.SIGINT, stopped)
+    try:
+        yield stop
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+def _progress(run: Run) -> None:
+    counts = run.counts
+    hits = "" if counts.hits is None else f"{counts.hits} in the window, "
+    what = f"{counts.sent} requests, {counts.aborted} aborts, {hits}{counts.pinned} pinned"
+    click.echo(f"{run.role} {run.repetition}, {run.build.name}: {what}", err=True)
+
+
+# --- The report ---------------------------------------------------------------------------------------------------
+
+
+def proofs_of(runs: Sequence[Run]) -> dict[str, dict[str, str]]:
+    """What is pinned of each stormed design, by its build's name and by the count that a property is about."""
+    pinned = pins.pinned()
+    found: dict[str, dict[str, str]] = {}
+    for run in runs:
+        said = {}
+        for count, prop in PROPERTY_OF.items():
+            word = pinned.get((str(run.build.design), str(run.build.atomicity), 2, prop))
+            if word is not None:
+                said[count] = "proved: never" if word == "holds" else f"refuted in {word.rstrip('dr')} steps"
+        if said:
+            found[run.build.name] = said
+    return found
+
+
+def _version() -> str:
+    """The version of kvlatch, if it is installed and not just checked out."""
+    try:
+        return version("kvlatch")
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _command() -> str:
+    return shlex.join(["kvlatch", *sys.argv[1:]])
+
+
+def _settings(question: Question) -> dict[str, object]:
+    """All that a run was made with."""
+    settings = {} if question.url else attrs.asdict(Settings(seed=question.seed, **question.settings))
+    return {**attrs.asdict(question.load), **settings}
+
+
+def _earlier(path: Path) -> tuple[Run, ...]:
+    """The runs of an earlier report about one build."""
+    try:
+        storm = from_json(json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError) as error:
+        raise Failure(f"{path}: {error}", USAGE) from error
+    if not storm.of("alone"):
+        raise Failure(f"{path} compares two builds: --against takes the report.json of one", USAGE)
+    return storm.of("alone")
+
+
+def _write(storm: Storm, out: Path, question: Question) -> None:
+    from kvlatch.commands.storm import report as storm_report
+
+    out.mkdir(parents=True, exist_ok=True)
+    report = json.dumps(as_json(storm))
+    _whole(out / "report.json", report)
+    _whole(out / "report.html", storm_report.html(storm))
+    if question.as_json:
+        click.echo(report)
+        return
+    width = shutil.get_terminal_size((100, 24)).columns
+    for line in storm_report.lines(storm, width):
+        click.echo(line)
+    click.echo(f"{out / 'report.html'}, {out / 'report.json'}")
+
+
+def _whole(path: Path, text: str) -> None:
+    """Write a file so that it is there as a whole or not at all."""
+    part = path.with_suffix(".part")
+    part.write_text(text, "utf-8")
+    part.replace(path)

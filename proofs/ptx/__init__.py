@@ -1,0 +1,1 @@
+"""Proofs about the CUDA kernels, from the PTX that NVRTC emits."""

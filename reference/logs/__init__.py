@@ -1,0 +1,1 @@
+"""Event logs: read, checked against the laws, and told room by room."""

@@ -1,0 +1,1 @@
+"""Published code of other projects, unmodified, in child processes: SGLang and vLLM."""

@@ -1,0 +1,1 @@
+"""The status managers of published SGLang wheels."""

@@ -1,0 +1,1 @@
+"""What runs in the child process, beside an unpacked SGLang wheel."""

@@ -1,0 +1,261 @@
+"""Runs scripts on the real status managers of published sglang wheels.
+
+A *script* is a list of steps, each an op in a named thread. What the ops call is upstream's own code, unmodified, from
+a wheel pinned by its hash. It runs in a child process under a time limit and without a GPU, and what an observer sees
+after each step comes back.
+
+An op may be split: `begin` stops its thread just before the next store into the status table, and `finish` lets it go
+on. So any interleaving of an unlocked read and write is reached at will, without sleeping and without luck. `step` is
+finer: it stops the thread before its next access of the table, read or store, and each further `step` of the op lets
+it do one more. `post` stops it while its transfer is in flight.
+
+    script = [
+        Step("scheduler", "create"),
+        Step("worker 0", "write", "begin", "Transferring"),
+        Step("bootstrap", "write", status="Failed"),
+        Step("worker 0", "write", "finish"),
+    ]
+    [seen] = run("0.5.23", "nixl", script)
+    assert seen[-1].status == "Transferring"
+
+A thread that needs a lock which a held thread has could wait for ever. That is an AdapterFault that names both, of the
+kind LockHeld; `outcomes` gives it as the outcome of that one script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal, get_args
+
+import attrs
+
+from kvlatch.reference.published.child import Unusable, ask
+from kvlatch.reference.published.sglang.wheels import BACKENDS, backends, backends_in, fetch, versions
+from kvlatch.reference.published.wheels import CannotFetch, PublishedError, UnknownVersion, WheelMismatch
+
+__all__ = [
+    "ABSENT",
+    "BACKENDS",
+    "STATUSES",
+    "AdapterFault",
+    "CannotFetch",
+    "LockHeld",
+    "Observation",
+    "Op",
+    "Part",
+    "Script",
+    "Step",
+    "UnknownBackend",
+    "UnknownVersion",
+    "WheelMismatch",
+    "backends",
+    "fetch",
+    "outcomes",
+    "run",
+    "run_many",
+    "versions",
+]
+
+Op = Literal[
+    "create",  # construct the sender, whose constructor writes Bootstrapping
+    "write",  # update_status with the step's status
+    "put",  # the entry is set, by nobody and by no rule
+    "register",  # metadata of the first of two decode ranks reaches the bootstrap thread
+    "metadata",  # metadata of the only decode rank reaches it, which bootstraps the room
+    "abort_notice",  # ABORT from decode reaches the bootstrap thread, or one that would expect it
+    "abort",  # the sender's abort
+    "poll",  # the sender's poll
+    "reduce",  # the same, reduced over two ranks, of which the other has polled the step's status
+    "pop_infos",  # the room's transfer_infos are dropped
+    "clear",  # the sender's clear
+    "timeout",  # the sender's poll, once the time to bootstrap is used up
+    "send",  # the sender's send of a chunk that is not the last
+    "send_last",  # the same of the last chunk; the request enters the inflight queue
+    "work",  # the loop of a transfer worker, until its queue is empty
+    "conclude",  # conclude_transfer with the step's status
+    "settle",  # one round of the scheduler's loop over the inflight queue
+    "receive",  # from now on the manager is decode's, and its receiver has been constructed and initialised
+    "lose_prefill",  # decode's heartbeat thread has missed its prefill engine too often
+]
+Part = Literal["whole", "begin", "step", "post", "finish"]
+
+STATUSES: Final = ("Failed", "Bootstrapping", "WaitingForInput", "Transferring", "Success")
+ABSENT: Final = "Absent"
+
+_CHILD: Final = "kvlatch.reference.published.sglang.child"
+_OF_SENDER: Final = frozenset({"abort", "poll", "reduce", "clear", "timeout", "send", "send_last"})
+_WITH_STATUS: Final = frozenset({"write", "put", "reduce", "conclude"})
+_CONTINUES: Final = frozenset({"step", "post", "finish"})
+
+
+class UnknownBackend(PublishedError):
+    """That version has no such backend."""
+
+    exit_code = 2
+
+
+class AdapterFault(PublishedError):
+    """The script could not be carried out: a crash, a time-out, a lock, an answer that is none."""
+
+    exit_code = 3
+
+
+class LockHeld(AdapterFault):
+    """A thread needs a lock that a held thread has: the real code does not let them meet like that."""
+
+
+@attrs.frozen
+class Step:
+    """One step of a script. `write`, `put`, `reduce` and `conclude` have a status; what continues an op need not.
+
+    `begin` and the first `step` or `post` of an op start it; further ones and `finish` continue it. An op that comes to
+    its end without being held must be finished all the same; that does nothing then.
+    """
+
+    thread: str
+    op: Op = attrs.field(validator=attrs.validators.in_(get_args(Op)))
+    part: Part = attrs.field(default="whole", validator=attrs.validators.in_(get_args(Part)))
+    status: str | None = attrs.field(default=None, validator=attrs.validators.optional(attrs.validators.in_(STATUSES)))
+
+    def __attrs_post_init__(self) -> None:
+        if self.op not in _WITH_STATUS and self.status is not None:
+            raise ValueError(f"{self.op} takes no status")
+        if self.op in _WITH_STATUS and self.status is None and self.part not in _CONTINUES:
+            raise ValueError(f"{self.op} needs a status")
+
+
+Script = Sequence[Step]
+
+
+_IS_BOOL: Final = attrs.validators.instance_of(bool)
+_IS_COUNT: Final = attrs.validators.and_(attrs.validators.instance_of(int), attrs.validators.ge(0))
+_MAYBE_TEXT: Final = attrs.validators.optional(attrs.validators.instance_of(str))
+
+
+@attrs.frozen
+class Observation:
+    """What is seen after a step.
+
+    `status` is the room's entry in the table, `infos` whether decode's metadata is stored. `value` is what the poll
+    returned, `error` what the real code raised ("KeyError: 7"); both belong to the step at which the op ended. `held`
+    says that the op waits, `missing` why this backend has no such op. `told` are the terminal statuses sent to decode,
+    `inflight` counts the requests in the inflight queue, `stores` the stores into the table so far, and `others` says
+    that another room's entry has been accessed.
+    """
+
+    status: str = attrs.field(validator=attrs.validators.in_((ABSENT, *STATUSES)))
+    infos: bool = attrs.field(validator=_IS_BOOL)
+    value: str | None = attrs.field(validator=attrs.validators.optional(attrs.validators.in_((ABSENT, *STATUSES))))
+    held: bool = attrs.field(validator=_IS_BOOL)
+    error: str | None = attrs.field(validator=_MAYBE_TEXT)
+    missing: str | None = attrs.field(default=None, validator=_MAYBE_TEXT)
+    told: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    inflight: int = attrs.field(default=0, validator=_IS_COUNT)
+    stores: int = attrs.field(default=0, validator=_IS_COUNT)
+    others: bool = attrs.field(default=False, validator=_IS_BOOL)
+
+
+def run(
+    version: str, backend: str, script: Script, *, repeat: int = 1, timeout: float = 60.0
+) -> list[list[Observation]]:
+    """Plays a script `repeat` times, each on a fresh manager; one list of observations each.
+
+    Raises ValueError for a script that makes no sense, UnknownVersion, UnknownBackend, CannotFetch,
+    WheelMismatch, or AdapterFault when there is no answer within `timeout` seconds or none of use.
+    """
+    return run_many(version, backend, [script], repeat=repeat, timeout=timeout)[0]
+
+
+def run_many(
+    version: str,
+    backend: str,
+    scripts: Sequence[Script],
+    *,
+    repeat: int = 1,
+    timeout: float = 60.0,
+) -> list[list[list[Observation]]]:
+    """As `run`, for many scripts in one child process, which spares loading the wheel again."""
+    runs: list[list[list[Observation]]] = []
+    for plays in outcomes(version, backend, scripts, repeat=repeat, timeout=timeout):
+        runs.append([])
+        for play in plays:
+            if isinstance(play, AdapterFault):
+                raise play
+            runs[-1].append(play)
+    return runs
+
+
+def outcomes(
+    version: str,
+    backend: str,
+    scripts: Sequence[Script],
+    *,
+    repeat: int = 1,
+    timeout: float = 60.0,
+) -> list[list[list[Observation] | AdapterFault]]:
+    """As `run_many`, but a script that could not be carried out has the AdapterFault as its outcome.
+
+    Raises AdapterFault only when the child as a whole has given no answer of use.
+    """
+    for script in scripts:
+        _check(script)
+    wheel = fetch(version)
+    known = backends_in(wheel)
+    if backend not in known:
+        raise UnknownBackend(f"sglang {version} has no backend {backend!r}; known: {', '.join(known)}")
+    request = {
+        "wheel": str(wheel),
+        "backend": backend,
+        "scripts": [[_as_json(step) for step in script] for script in scripts],
+        "repeat": repeat,
+        # Less than the limit of the whole, so that the child can still say which step is stuck.
+        "patience": timeout / 2,
+    }
+    who = f"sglang {version} {backend}"
+    try:
+        runs = ask(_CHILD, request, timeout=timeout, hidden=["SGLANG_", "SGL_"])["runs"]
+        plays = [[_outcome(play, who) for play in plays] for plays in runs]
+        shape = [[len(play) if isinstance(play, list) else -1 for play in script] for script in plays]
+        if len(shape) != len(scripts) or any(
+            len(lengths) != repeat or {*lengths} - {-1, len(script)}
+            for lengths, script in zip(shape, scripts, strict=True)
+        ):
+            raise Unusable("the answer does not fit the scripts")
+    except Unusable as error:
+        raise AdapterFault(f"{who}: {error}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise AdapterFault(f"{who}: unusable answer: {error!r}") from error
+    return plays
+
+
+def _as_json(step: Step) -> dict[str, str | None]:
+    return {"thread": step.thread, "op": step.op, "part": step.part, "status": step.status}
+
+
+def _outcome(play: dict[str, Any], who: str) -> list[Observation] | AdapterFault:
+    if "fault" in play:
+        return (LockHeld if play["lock"] else AdapterFault)(f"{who}: {play['fault']}")
+    return [Observation(**seen) for seen in play["seen"]]
+
+
+def _check(script: Script) -> None:
+    """Raises ValueError for a script whose steps cannot follow each other."""
+    begun: dict[str, Op] = {}
+    created = False
+    for number, step in enumerate(script):
+        where = f"step {number}, {step.thread} {step.op}"
+        if step.part == "finish":
+            if begun.pop(step.thread, None) != step.op:
+                raise ValueError(f"{where}: it was not begun")
+        elif step.part in _CONTINUES and begun.get(step.thread) == step.op:
+            continue
+        elif step.thread in begun:
+            raise ValueError(f"{where}: the thread has not finished {begun[step.thread]}")
+        elif step.op in _OF_SENDER and not created:
+            raise ValueError(f"{where}: no sender has been created")
+        elif step.op in _WITH_STATUS and step.status is None:
+            raise ValueError(f"{where}: it needs a status")
+        if step.part not in ("whole", "finish"):
+            begun[step.thread] = step.op
+        elif step.op == "create":
+            created = True

@@ -1,0 +1,1 @@
+"""The KV transfer code of published vLLM versions."""

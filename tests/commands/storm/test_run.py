@@ -1,0 +1,237 @@
+"""``kvlatch storm`` before and after the storms: what is refused, what is planned, what is concluded."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from kvlatch.commands.exits import Failure
+from kvlatch.commands.main import main
+from kvlatch.commands.storm import run as storms
+from kvlatch.commands.storm.run import PROPERTY_OF, Question, exit_code, judge, plan, proofs_of, rules_of
+from kvlatch.reference.live.load import Load
+from kvlatch.reference.live.records import Build, Counts, Run, Storm, Verdict
+from kvlatch.spec.designs import DESIGNS
+from kvlatch.spec.properties import BY_NAME
+
+ASKED = Question(
+    control="seed-control", treatment="latch", designs=(), url=None, metrics=(), label="", against=None, yes=False,
+    load=Load(requests=1, clients=1, seconds=1.0, patience=(0.1, 0.2)), settings={}, repetitions=None, faults=(),
+    seed=1, out=None, as_json=False,
+)  # fmt: skip
+COUNTS = Counts(
+    sent=9, completed=4, failed=0, aborted=5, unaccounted=0, pinned=0, hits=30, lost_failures=0, ghosts=0,
+    released_early=0, wrong_digests=0,
+)  # fmt: skip
+
+
+def run(*arguments: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
+    """The exit code of the command, and what it says on the error stream."""
+    monkeypatch.setattr(sys, "argv", ["kvlatch", "storm", *arguments])
+    with pytest.raises(SystemExit) as done:
+        main()
+    return int(done.value.code or 0), capsys.readouterr().err
+
+
+def made(role: Any = "alone", name: str = "latch/locked", **counts: int) -> Run:
+    """A run with these figures."""
+    design, _, level = name.partition("/")
+    return Run(
+        role=role, repetition=1, build=Build(name, design, level, name), phases=(), gauge=(), requests=(),
+        counts=attrs.evolve(COUNTS, **counts), metric=None, idle=0.0, longest=1.0, deadline=3.0, drained=None,
+        pinned=(), log=None,
+    )  # fmt: skip
+
+
+def test_without_the_extra_one_line_says_how_to_install_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit 4, nothing started, nothing written; and a deployment needs neither NIXL nor the router."""
+    missing = {"nixl_cu12", "sglang_router"}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name in missing else name)
+    code, said = run(capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 4
+    assert said.startswith("kvlatch: the live system needs sglang-router, nixl-cu12: pip install 'kvlatch[live]' && ")
+    assert said.count("\n") == 1
+    missing.clear()
+    missing.add("httpx")
+    code, said = run("--url", "http://127.0.0.1:9", capsys=capsys, monkeypatch=monkeypatch)
+    assert (code, "needs httpx:" in said) == (4, True)
+
+
+@pytest.fixture
+def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is installed: what is tested here comes before anything is imported."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: name)
+
+
+@pytest.mark.usefixtures("_installed")
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--metrics", "http://h/metrics"], "--metrics, --build and --against are about a deployment: name it with"),
+        (["--build", "mine"], "name it with --url"),
+        (["--url", "http://h"], "--url needs the metrics page of each prefill engine"),
+        (["--url", "h:30000", "--metrics", "http://h/metrics"], "'h:30000' is no address: http://HOST:PORT"),
+        (["--url", "http://h", "--metrics", "h/metrics"], "'h/metrics' is no address"),
+        (["--url", "http://h", "--metrics", "http://h/m", "--design", "latch"], "--design and --fault are about"),
+        (["--url", "http://h", "--metrics", "http://h/m", "--fault", "kill-decode"], "--design and --fault are about"),
+        (["--design", "nope"], "no design is called 'nope'"),
+        (["--design", "latch/sloppy"], "an atomicity is one of locked, split, cas"),
+        (["--control", "latch", "--treatment", "latch/locked"], "refused: latch/locked and latch/locked are the same"),
+        (["--fault", "earthquake"], "'earthquake' is not one of"),
+        (["--noise", "2"], "2.0 is not in the range"),
+        (["--patience", "2", "1"], "patience: the least, 2, is more than the most, 1"),
+    ],
+)
+def test_bad_usage_exits_2_with_one_line(
+    arguments: list[str],
+    line: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """What was wrong is said before anything is started, and nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    code, said = run(*arguments, capsys=capsys, monkeypatch=monkeypatch)
+    assert code == 2
+    assert line in said
+    assert "Traceback" not in said
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("_installed")
+def test_a_deployment_is_not_stormed_without_a_yes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an answer nothing is sent; the question says how much would be, and how fast at most."""
+    pytest.importorskip("httpx", reason="needs the extra live")
+    where = ("--url", "http://127.0.0.1:9", "--metrics", "http://127.0.0.1:9/metrics")
+    question = "Send up to 80 requests to http://127.0.0.1:9, 20 a second at most, most of which hang up?"
+    code, said = run(*where, "--requests", "77", capsys=capsys, monkeypatch=monkeypatch)
+    assert (code, said) == (2, f"kvlatch: {question} Say so with --yes\n")
+    asked: list[str] = []
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("click.confirm", lambda text, **_: asked.append(text))
+    code, said = run(*where, "--requests", "77", capsys=capsys, monkeypatch=monkeypatch)
+    assert (code, said, asked) == (2, "kvlatch: nothing was sent\n", [question])
+
+
+def test_a_folder_with_files_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A named folder has to be empty; without a name the first free one is taken."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "storm-1").mkdir()
+    assert storms._folder(None) == Path("storm-2")
+    assert storms._folder(Path("storm-1")) == Path("storm-1")
+    (tmp_path / "storm-1" / "report.json").touch()
+    with pytest.raises(Failure, match="storm-1 is not empty: name another folder with --out"):
+        storms._folder(Path("storm-1"))
+
+
+def test_control_and_treatment_take_turns_and_the_seed_says_who_begins() -> None:
+    """Four repetitions each, the same plan for the same seed, and not always the same build first."""
+    planned = list(plan(ASKED))
+    assert planned == list(plan(ASKED))
+    assert Counter((role, rules.design.name) for role, _, rules in planned) == {
+        ("control", "seed-control"): 4,
+        ("treatment", "latch"): 4,
+    }
+    assert [number for _, number, _ in planned] == [1, 1, 2, 2, 3, 3, 4, 4]
+    firsts = {tuple(role for role, *_ in plan(attrs.evolve(ASKED, seed=seed)))[::2] for seed in range(9)}
+    assert len(firsts) > 1
+    alone = list(plan(attrs.evolve(ASKED, designs=("fix-a/split", "latch"), repetitions=2)))
+    assert [(role, number, rules.design.name) for role, number, rules in alone] == [
+        ("alone", 1, "fix-a"), ("alone", 1, "latch"), ("alone", 2, "fix-a"), ("alone", 2, "latch"),
+    ]  # fmt: skip
+
+
+def test_a_design_is_named_with_or_without_its_atomicity() -> None:
+    """Without, it is the first that the design claims; one that it does not claim can be run too."""
+    assert (rules_of("latch").level, rules_of("latch/cas").level) == ("locked", "cas")
+    assert rules_of("sglang-0.5.23").level == "split"
+    assert rules_of("latch/split").design is DESIGNS["latch"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "run", "code"),
+    [
+        ("treatment fixes it", made("treatment"), 0),
+        ("treatment fixes it", made("treatment", wrong_digests=1), 1),
+        ("treatment fixes it", made("treatment", unaccounted=1), 1),
+        ("treatment helps", made("treatment", pinned=1), 1),
+        ("no difference", made("treatment", pinned=1), 1),
+        ("no difference", made("treatment"), 3),
+        ("inconclusive", made("treatment"), 3),
+        ("drains", made(), 0),
+        ("pins", made(pinned=2), 1),
+        ("inconclusive", made(hits=0), 3),
+    ],
+)
+def test_the_exit_code_is_about_the_build_in_question(verdict: Verdict, run: Run, code: int) -> None:
+    """What the control leaves behind is what it is there for; what the treatment leaves behind is a failure."""
+    runs = (run, made("control", pinned=3, wrong_digests=5)) if run.role == "treatment" else (run,)
+    storm = Storm(command="", seed=1, version="", settings={}, runs=runs, verdict=verdict, sentence="", p=None)
+    assert exit_code(storm) == code
+
+
+def test_several_builds_are_told_apart_in_one_sentence() -> None:
+    """The verdict is that of the worst; each build is named once, with what it pinned."""
+    runs = [
+        made(),
+        made(name="fix-a/split", pinned=3),
+        made(name="fix-a/split", pinned=4),
+        made(name="fix-b/locked", hits=0),
+    ]
+    assert judge(runs) == (
+        "pins",
+        "Requests are pinned by fix-a/split (7); the window was hardly hit on fix-b/locked; drained: latch/locked.",
+        None,
+    )
+    assert judge(runs[:1])[0] == "drains"
+    assert judge([*runs[:1], *runs[3:]])[0] == "inconclusive"
+
+
+def test_runs_that_cannot_be_compared_are_reported_as_such() -> None:
+    """A storm that has been made is never lost: it is refused in its report; and an interrupted one has no verdict."""
+    assert judge([made("control"), made("treatment")])[0] == "refused"
+    verdict, sentence, p = judge([made("control")])
+    assert (verdict, sentence, p) == (
+        "inconclusive",
+        "Inconclusive: interrupted before both builds were stormed.",
+        None,
+    )
+
+
+def test_every_count_that_should_stay_0_is_set_beside_its_property() -> None:
+    """What the matrix has pinned of a design is said of its build; a foreign build has no proofs."""
+    assert set(PROPERTY_OF) <= {field.name for field in attrs.fields(Counts)}
+    assert set(PROPERTY_OF.values()) <= set(BY_NAME)
+    said = proofs_of([made(), made(name="fix-a/split"), made(name="elsewhere")])
+    assert set(said) == {"latch/locked", "fix-a/split"}
+    assert set(said["latch/locked"].values()) == {"proved: never"}
+    assert said["fix-a/split"]["lost_failures"].startswith("refuted in ")
+
+
+def test_against_takes_the_report_of_one_build(tmp_path: Path) -> None:
+    """A file that is none, and a report that compares two builds, are refused in one line."""
+    file = tmp_path / "report.json"
+    file.write_text("{")
+    with pytest.raises(Failure, match=r"report\.json: "):
+        storms._earlier(file)
+    from kvlatch.commands.storm.records_json import as_json
+
+    both = Storm(
+        command="", seed=1, version="", settings={}, runs=(made("control"),), verdict="pins", sentence="", p=None
+    )
+    file.write_text(json.dumps(as_json(both)))
+    with pytest.raises(Failure, match="compares two builds"):
+        storms._earlier(file)
+    file.write_text(json.dumps(as_json(attrs.evolve(both, runs=(made(),)))))
+    assert storms._earlier(file) == (made(),)

@@ -1,0 +1,129 @@
+"""``kvlatch conform``: what is asked is answered, with the exit code that it deserves."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kvlatch.commands.exits import Failure
+from kvlatch.commands.main import cli
+from kvlatch.reference.oracle.checks import LAWS
+from kvlatch.spec.traces import read
+
+MANAGERS = "tests.reference.oracle.managers"
+
+
+def conform(*arguments: str) -> Result:
+    """The command in this process; ``return_value`` is its exit code."""
+    return CliRunner().invoke(cli, ["conform", *arguments], standalone_mode=False)
+
+
+def code(result: Result) -> int:
+    """The exit code, also of a failure that ``main`` would print."""
+    if isinstance(result.exception, Failure):
+        return result.exception.code
+    assert result.exception is None, result.exception
+    return int(result.return_value)
+
+
+def test_right_manager() -> None:
+    """A right manager: exit 0, and every law is said to be kept."""
+    result = conform(f"{MANAGERS}:Right", "--json")
+    said = json.loads(result.output)
+    assert (code(result), said["kept"], said["broken"], said["complete"]) == (0, list(LAWS), [], True)
+
+
+def test_wrong_manager(tmp_path: Path) -> None:
+    """A wrong manager: exit 1, the law, the table of the play, a trace that plays again, and a JUnit report."""
+    report = tmp_path / "report.xml"
+    result = conform(f"{MANAGERS}:ReleasesTwice", "--traces", str(tmp_path), "--junit", str(report))
+    assert code(result) == 1
+    assert "the pages were released twice" in result.output
+    assert "12 of 13 laws kept" in result.output
+    trace = tmp_path / "released-once.itf.json"
+    assert read(trace).steps[-1].state["pages"] == "released twice"
+    again = conform(f"{MANAGERS}:ReleasesTwice", "--play", str(trace))
+    assert code(again) == 1
+    assert "this play breaks released-once" in again.output
+    suite = ET.parse(report)  # noqa: S314  # our own
+    failed = [case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None]
+    assert failed == ["released-once"]
+
+
+def test_only() -> None:
+    """Only the law that is asked for is looked at."""
+    result = conform(f"{MANAGERS}:ReleasesTwice", "--only", "pages-held", "--json")
+    assert (code(result), json.loads(result.output)["kept"]) == (0, ["pages-held"])
+
+
+def test_play_of_a_right_manager() -> None:
+    """A play that breaks nothing says so."""
+    result = conform(f"{MANAGERS}:Right", "--play", "orderly-1-1-1 create abort poll")
+    assert code(result) == 0
+    assert "this play breaks no law" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "says"),
+    [
+        ((), 2, "name one manager"),
+        (("nonsense",), 2, "'nonsense' is no manager"),
+        (("flask==1",), 2, "'flask' is no package that kvlatch can drive"),
+        (("no.such.module:Make",), 2, "No module named 'no'"),
+        ((f"{MANAGERS}:Key",), 3, "making the adapter raised TypeError"),
+        ((f"{MANAGERS}:Failed",), 2, "is a KVPoll: it has to be called"),
+        ((f"{MANAGERS}:Right", "--only", "no-pun"), 2, "no law is called 'no-pun'"),
+        ((f"{MANAGERS}:Right", "--play", "orderly-1-1-1 dance"), 2, "'dance' is no move"),
+        ((f"{MANAGERS}:Right", "--play", "missing.itf.json"), 2, "missing.itf.json: No such file"),
+        ((f"{MANAGERS}:Raises",), 3, "poll .* raised KeyError"),
+        ((f"{MANAGERS}:SaysNonsense",), 3, "poll .* returned 17"),
+    ],
+)
+def test_failures(arguments: tuple[str, ...], exit_code: int, says: str) -> None:
+    """What cannot be asked or answered is one line, and never reads as a verdict."""
+    result = conform(*arguments)
+    assert code(result) == exit_code
+    with pytest.raises(Failure, match=says):
+        raise result.exception  # type: ignore[misc]  # it is one: the code has been read from it
+
+
+def test_merge() -> None:
+    """A foreign table is extracted, compared with the profiles, and its properties are proved."""
+    result = conform("tests.reference.oracle.test_merge_table:Sticky", "--merge", "--json")
+    said = json.loads(result.output)
+    assert code(result) == 0
+    assert said["same_as"] == ["first_terminal_wins"]
+    assert said["changes"]["first terminal wins"] == []
+    assert set(said["properties"].values()) == {"holds"}
+
+
+@pytest.mark.network
+def test_sglang() -> None:
+    """The seed's merge on a published version: broken by plain writes, two steps after the room is created."""
+    result = conform("sglang==0.5.15.post1", "--backend", "common", "--only", "terminal-sticky", "--json")
+    (law,) = json.loads(result.output)["laws"]
+    assert code(result) == 1
+    assert [row["op"] for row in law["trace"]] == ["create", "write Failed", "write Transferring"]
+
+
+@pytest.mark.network
+def test_play_on_sglang() -> None:
+    """A play that the exploration has found breaks the newest version again; test_sglang_player.py explores."""
+    play = "disorderly-1-1-1 create metadata bootstrap+ scheduler+"
+    result = conform("sglang==0.5.23", "--explore", "--play", play)
+    assert code(result) == 1
+    assert "this play breaks no-lost-wakeup" in result.output
+
+
+@pytest.mark.network
+def test_merge_of_sglang() -> None:
+    """The newest merge is that of 0.5.20: right where a failure may override, one cell from the other profile."""
+    result = conform("sglang==0.5.23", "--merge", "--json")
+    said = json.loads(result.output)
+    assert code(result) == 0
+    assert "sglang_0_5_20" in said["same_as"]
+    assert said["changes"] == {"first terminal wins": ["S <- F: F, should be S"], "failure overrides": []}

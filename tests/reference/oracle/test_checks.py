@@ -1,0 +1,216 @@
+"""The oracle finds nothing in a right manager, and each planted fault by the law that it breaks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvlatch.reference.oracle import checks as oracle
+from kvlatch.reference.oracle.adapter import InProcess
+from kvlatch.reference.oracle.checks import (
+    CHECKS,
+    LAWS,
+    AdapterFault,
+    Check,
+    MakeAdapter,
+    Report,
+    Violation,
+    check_manager,
+    conforms,
+    laws_of,
+)
+from kvlatch.reference.oracle.explore import DEADLOCK, replay
+from kvlatch.spec.properties import PROPERTIES
+from tests.reference.oracle import managers
+from tests.reference.oracle.managers import Right
+
+FAULTS: dict[str, MakeAdapter] = {
+    "terminal-sticky": managers.Unlocked,
+    "no-resurrection": managers.Max,
+    "success-not-overwritten": managers.FailureOverrides,
+    "success-complete": managers.LastChunkConcludes,
+    "no-pin": managers.ForgetsFailure,
+    "settlement": managers.KeepsPages,
+    "no-ghost": managers.NoTombstone,
+    "pages-held": managers.ReleasesAtOnce,
+    "released-once": managers.ReleasesTwice,
+    "one-outcome": managers.TellsItsOwn,
+    "no-lost-wakeup": managers.DropsEarlyMetadata,
+    "room-reusable": managers.OneGeneration,
+    DEADLOCK: managers.CrossedLocks,
+}
+"""For each law, a manager with one fault that breaks it."""
+
+
+@conforms(Right)
+def test_right_manager(check: Check) -> None:
+    """A right manager keeps every law, and every law is checked."""
+    check()
+
+
+@conforms(
+    managers.FailureOverrides,
+    known_failures={
+        "success-not-overwritten": "a late failure wins",
+        "one-outcome": "decode has been told Success by then",
+    },
+)
+def test_known_failures(check: Check) -> None:
+    """A known failure is expected to fail, and by a Violation."""
+    check()
+
+
+def test_every_law_is_checked() -> None:
+    """The laws are the properties of the spec and the oracle's own, and each has a check and a fault that breaks it."""
+    assert set(LAWS) == {*(prop.name for prop in PROPERTIES), DEADLOCK} == set(CHECKS) == set(FAULTS)
+
+
+@pytest.mark.parametrize("law", FAULTS)
+def test_fault(law: str) -> None:
+    """Each planted fault is found by the law that it breaks, with a play that breaks it again."""
+    make = FAULTS[law]
+    finding = check_manager(make, only=[law]).findings[law]
+    assert law in replay(InProcess(make), str(finding.play)).broken()
+    assert f"{law} is broken" in str(Violation(finding))
+
+
+def test_a_fault_does_not_break_everything() -> None:
+    """A planted fault breaks what it is about, and what follows from that; the other laws are kept."""
+    for law, broken in {
+        "released-once": {"released-once"},
+        "settlement": {"settlement"},
+        "pages-held": {"pages-held"},
+        "success-complete": {"success-complete"},
+    }.items():
+        assert set(check_manager(FAULTS[law]).findings) == broken
+
+
+def test_check_raises() -> None:
+    """A check on its own raises Violation for a broken law, and returns for a law that is kept."""
+    CHECKS["no-ghost"](managers.ReleasesTwice)
+    with pytest.raises(Violation, match="released-once is broken"):
+        CHECKS["released-once"](managers.ReleasesTwice)
+
+
+def test_the_right_play_of_a_wrong_manager_is_right() -> None:
+    """What breaks a law in a wrong manager breaks none in the right one, where it can be played at all."""
+    played = 0
+    for law, make in FAULTS.items():
+        try:
+            play = replay(InProcess(Right), str(check_manager(make, only=[law]).findings[law].play))
+        except ValueError:
+            continue  # the right manager does not go there
+        played += 1
+        assert not any(life.broken() for life in play.lives)
+    assert played > 0
+
+
+def test_a_play_is_the_same_every_time() -> None:
+    """The lost failure happens in 100 of 100 plays on real threads."""
+    finding = check_manager(managers.Unlocked, only=["terminal-sticky"]).findings["terminal-sticky"]
+    player = InProcess(managers.Unlocked)
+    sights = [replay(player, str(finding.play)).seen for _ in range(100)]
+    assert sights.count(finding.play.seen) == 100
+
+
+def test_watched_lines() -> None:
+    """A status that is kept in no mapping is held at the lines of the method that changes it."""
+    assert "terminal-sticky" in check_manager(managers.Watched, only=["terminal-sticky"]).findings
+
+
+def test_profile() -> None:
+    """Where failure may override, a late Failed over Success is no violation; the other laws are all checked."""
+    report = check_manager(managers.FailureOverrides, profile="failure overrides")
+    assert "success-not-overwritten" not in report.laws
+    assert len(report.laws) == len(LAWS) - 1
+    assert "terminal-sticky" in report.kept
+
+
+def test_text_of_a_violation() -> None:
+    """The text has the law, the play as a table of threads, the command and public reports."""
+    text = check_manager(managers.Max, only=["no-resurrection"]).findings["no-resurrection"].text
+    assert LAWS["no-resurrection"] in text
+    assert "bootstrap" in text
+    assert "kvlatch conform tests.reference.oracle.managers:Max --play '" in text
+    assert "sglang#19205" in text
+
+
+def test_found_at_random() -> None:
+    """What only the random plays have found says their seed."""
+    player = InProcess(managers.NoTombstone)
+    report = oracle.examine(player, "forgetful", ["no-ghost"], limit=1, walk=5, examples=200)
+    assert not report.complete
+    assert "found at random with --seed 5, and shrunk" in report.findings["no-ghost"].text
+
+
+def test_unknown_law() -> None:
+    """A law that does not exist, or is none of the profile, is an error at once."""
+    with pytest.raises(ValueError, match="no law is called 'no-pun'"):
+        conforms(Right, {"no-pun": "why"})
+    with pytest.raises(ValueError, match="not a law of the profile"):
+        conforms(Right, {"success-not-overwritten": "why"}, profile="failure overrides")
+    with pytest.raises(ValueError, match="no law is called"):
+        check_manager(Right, only=["no-pun"])
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (managers.Raises, r"poll \(request 1\) on scheduler raised KeyError: 7; the calls were create poll"),
+        (managers.SaysNonsense, "poll .* returned 17: it is a KVPoll, or None"),
+        (managers.SaysNothing, "start .* returned None: it is True"),
+        (managers.Meddles, "create .* raised FrozenInstanceError"),
+    ],
+)
+def test_adapter_fault(make: MakeAdapter, says: str) -> None:
+    """What the adapter does wrong is named as its fault, never as a violation."""
+    with pytest.raises(AdapterFault, match=says):
+        check_manager(make)
+
+
+def test_adapter_that_hangs() -> None:
+    """A thread that waits for what nobody can see is named, and does not hang the oracle."""
+    with managers.Hangs.HIDDEN:
+        player = InProcess(managers.Hangs, patience=0.5)
+        with pytest.raises(AdapterFault, match="scheduler has not come to rest"):
+            oracle.examine(player, "hangs", laws_of("first terminal wins"))
+
+
+def test_adapter_that_cannot_be_made() -> None:
+    """A constructor that raises is the adapter's fault, too."""
+
+    def make(_: object) -> Right:
+        raise RuntimeError("no such device")
+
+    with pytest.raises(AdapterFault, match="making the adapter raised RuntimeError: no such device"):
+        check_manager(make)
+
+
+def test_report() -> None:
+    """A report counts what was kept, and says so for machines too."""
+    report: Report = check_manager(managers.ReleasesTwice)
+    assert report.complete
+    assert report.as_json()["kept"] == list(report.kept)
+    assert [finding.as_json()["law"] for finding in report.findings.values()] == ["released-once"]
+    assert f"{len(report.kept)} of 13 laws kept" in report.summary
+
+
+def test_typed(tmp_path: Path) -> None:
+    """An adapter that lacks a method does not pass mypy --strict."""
+    (tmp_path / "adapters.py").write_text(
+        "from kvlatch.reference.oracle.checks import check_manager, Probe\n"
+        "class Half:\n"
+        "    def __init__(self, probe: Probe) -> None: ...\n"
+        "    def create(self, room: int, request: int) -> None: ...\n"
+        "check_manager(Half)\n"
+    )
+    root = Path(__file__).parents[3]
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file", str(root / "pyproject.toml")]
+    mypy = subprocess.run(
+        [*command, str(tmp_path / "adapters.py")], cwd=root, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert mypy.returncode == 1
+    assert 'incompatible type "type[Half]"; expected "Callable[[Probe], Adapter]"' in mypy.stdout

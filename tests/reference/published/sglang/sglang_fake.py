@@ -1,0 +1,58 @@
+"""Tiny wheels of our own, for the offline tests of the sglang adapter."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from kvlatch.reference.published.sglang import wheels as sglang_wheels
+from kvlatch.reference.published.wheels import Package
+
+BASE = """
+class KVPoll:
+    Failed, Bootstrapping, WaitingForInput, Transferring, Success = range(5)
+"""
+
+UTILS = """
+import enum
+
+class DisaggregationMode(enum.Enum):
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+def poll_and_all_reduce(pollers, group):
+    polls = torch.tensor([poller.poll() for poller in pollers])
+    dist.all_reduce(polls, op=dist.ReduceOp.MIN, group=group)
+    return polls.tolist()
+"""
+
+PREFILL = """
+from sglang.srt.disaggregation.base.conn import KVPoll
+
+class SchedulerDisaggregationPrefillMixin:
+    def process_disagg_prefill_inflight_queue(self):
+        undone = []
+        for request in self.disagg_prefill_inflight_queue:
+            if request.disagg_kv_sender.poll() in (KVPoll.Failed, KVPoll.Success):
+                request.disagg_kv_sender.clear()
+            else:
+                undone.append(request)
+        self.disagg_prefill_inflight_queue = undone
+"""
+
+
+def make_wheel(cache: Path, monkeypatch: pytest.MonkeyPatch, conn: str) -> Path:
+    """Version 0 is pinned and in the cache; its one backend is `common`, with this source."""
+    wheel = cache / "sglang-0-py3-none-any.whl"
+    sources = {"common/conn": conn, "base/conn": BASE, "utils": UTILS, "prefill": PREFILL}
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, source in {**sources, "common/__init__": "", "base/__init__": ""}.items():
+            archive.writestr(f"sglang/srt/disaggregation/{name}.py", source)
+    pins = cache / "pins.txt"
+    pins.write_text(f"0 {wheel.name} {hashlib.sha256(wheel.read_bytes()).hexdigest()}\n")
+    monkeypatch.setattr(sglang_wheels, "PACKAGE", Package("sglang", "sglang", pins))
+    monkeypatch.setenv("KVLATCH_CACHE", str(cache))
+    return wheel
