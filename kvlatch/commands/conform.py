@@ -6,7 +6,6 @@ import io
 import json
 import shlex
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
@@ -16,7 +15,7 @@ import attrs
 import click
 from rich.console import Console
 
-from kvlatch.commands import junit
+from kvlatch.commands import conform_published, judgements, junit
 from kvlatch.commands.atlas import grid
 from kvlatch.commands.common import profile_option
 from kvlatch.commands.exits import OK, UNKNOWN, USAGE, VIOLATED, Failure
@@ -30,11 +29,8 @@ from kvlatch.reference.oracle.checks import LAWS, Finding, Report, examine, laws
 from kvlatch.reference.oracle.explore import Player, replay
 from kvlatch.reference.oracle.merge_table import as_merge, extract
 from kvlatch.reference.oracle.process import Process
-from kvlatch.reference.published.sglang import laws as sglang_laws
 from kvlatch.reference.published.sglang import player as sglang_player
-from kvlatch.reference.published.vllm import laws as vllm_laws
 from kvlatch.reference.published.wheels import PublishedError
-from kvlatch.reference.story import Line, Story, text
 from kvlatch.spec.merges import Table
 from kvlatch.spec.properties import Profile
 from kvlatch.spec.traces import SUFFIX, Trace, TraceError, read, write
@@ -73,9 +69,13 @@ def answer(question: Question, output: Output) -> int:
 
 def _answered(question: Question, output: Output) -> int:
     target = question.target or ""
-    project, published, version = target.partition("==")
-    if published:
-        return _published(project, version, question, output)
+    if conform_published.names(target) and question.explore:
+        return _explored(target, question, output)
+    if conform_published.names(target) and question.merge:
+        return _merge(*conform_published.merge(target, question.backend), output)
+    if conform_published.names(target):
+        put_out = judgements.Output("kvlatch conform", output.as_json, output.junit, output.traces)
+        return put_out.write(conform_published.report(target, question.backend, question.only))
     if question.merge:
         return _merge(target, extract(_imported(target)), output)
     with _player(question) as (player, subject):
@@ -139,31 +139,15 @@ def _play(player: Player, subject: str, play: str, output: Output) -> int:
     return output.write(subject, judged, summary, {"subject": subject, "broken": [f.as_json() for f in findings]})
 
 
-def _published(project: str, version: str, question: Question, output: Output) -> int:
-    """The laws of a published package; which they are depends on what it has."""
-    backend = question.backend
-    match project:
-        case "sglang" if question.explore:
-            subject = f"sglang=={version} --backend {backend} --explore"
-            laws = [law for law in sglang_player.LAWS if law in question.only or not question.only]
-            player = sglang_player.SglangPlayer(version, backend)
-            if question.play is not None:
-                return _play(player, subject, question.play, output)
-            return output.report(examine(player, subject, laws, limit=_PUBLISHED_LIMIT, examples=0))
-        case "sglang" if question.merge:
-            return _merge(f"sglang {version} {backend}", sglang_laws.extract_table(version, backend), output)
-        case "sglang":
-            run = sglang_laws.judge(version, backend, question.only)
-            subject = f"sglang {version} {backend}"
-            judged = [Judged(one.law, one.verdict, one.sentence, _text(subject, one)) for one in run]
-            return output.scripted(subject, judged, [attrs.asdict(one) for one in run])
-        case "vllm":
-            if unknown := [law for law in question.only if law not in vllm_laws.BY_LAW]:
-                raise Failure(f"no law is called {unknown[0]!r}: they are {', '.join(vllm_laws.BY_LAW)}", USAGE)
-            found = [one for one in vllm_laws.judge(version) if one.law.name in question.only or not question.only]
-            judged = [Judged(one.law.name, one.verdict, one.sentence, one.text) for one in found]
-            return output.scripted(f"vllm {version}", judged, [one.as_json() for one in found])
-    raise Failure(f"{project!r} is no package that kvlatch can drive: they are sglang and vllm", USAGE)
+def _explored(target: str, question: Question, output: Output) -> int:
+    """Let the oracle look for interleavings of a published sglang version by itself."""
+    version = target.removeprefix("sglang==")
+    subject = f"sglang=={version} --backend {question.backend} --explore"
+    laws = [law for law in sglang_player.LAWS if law in question.only or not question.only]
+    player = sglang_player.SglangPlayer(version, question.backend)
+    if question.play is not None:
+        return _play(player, subject, question.play, output)
+    return output.report(examine(player, subject, laws, limit=_PUBLISHED_LIMIT, examples=0))
 
 
 def _vectors(player: Player, cases: Path, output: Output) -> int:
@@ -234,12 +218,6 @@ class Output:
         ]
         return self.write(report.subject, judged, report.summary, report.as_json())
 
-    def scripted(self, subject: str, judged: Sequence[Judged], laws: Sequence[dict[str, object]]) -> int:
-        """What runs of published code have shown."""
-        counts = Counter(one.verdict for one in judged)
-        told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("kept", "broken", "absent") if counts[verdict])
-        return self.write(subject, judged, f"{subject}: {told}", {"subject": subject, "laws": list(laws)})
-
     def write(self, subject: str, judged: Sequence[Judged], summary: str, members: dict[str, object]) -> int:
         """All of it; 1 if a law is broken."""
         broken = [one for one in judged if one.verdict == "broken"]
@@ -260,15 +238,6 @@ class Output:
                 if one.trace is not None:
                     write(one.trace, self.traces / f"{one.law}{SUFFIX}")
         return VIOLATED if broken else OK
-
-
-def _text(subject: str, finding: sglang_laws.Finding) -> str:
-    """The real run as a table."""
-    lines = tuple(
-        Line(number, row.thread, row.op, row.status, row.remark.removeprefix("polls "), "else")
-        for number, row in enumerate(finding.trace, 1)
-    )
-    return text(Story(f"{subject}; {finding.law}", lines, len(lines) or None, f"{finding.sentence}."))
 
 
 @click.command()

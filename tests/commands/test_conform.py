@@ -107,7 +107,8 @@ def test_sglang() -> None:
     result = conform("sglang==0.5.15.post1", "--backend", "common", "--only", "terminal-sticky", "--json")
     (law,) = json.loads(result.output)["laws"]
     assert code(result) == 1
-    assert [row["op"] for row in law["trace"]] == ["create", "write Failed", "write Transferring"]
+    assert (law["law"], law["verdict"]) == ("terminal-sticky", "broken")
+    assert law["says"] == "the room was Failed and ends Transferring"
 
 
 @pytest.mark.network
