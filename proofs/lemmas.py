@@ -15,6 +15,7 @@ from kvlatch.spec.protocol import (
     bootstrap,
     bootstrap_gen,
     chunk,
+    first_terminal,
     gen,
     infos,
     infos_of,
@@ -28,7 +29,6 @@ from kvlatch.spec.protocol import (
     stale,
     stamp,
     status,
-    told,
     wire,
     worker,
     worker_seen,
@@ -81,8 +81,8 @@ LEMMAS: Final = (
     Lemma("inflight", implies(phase == "inflight", status.in_(W, T, F, S))),
     Lemma("clearing", implies(phase == "clearing", ((latch == F) & (status == F)) | ((latch == S) & (status == S)))),
     # What has been said stays said.
-    Lemma("told Failed", implies(told == F, status == F)),
-    Lemma("told Success", implies(told == S, status == S)),
+    Lemma("first terminal Failed", implies(first_terminal == F, status == F)),
+    Lemma("first terminal Success", implies(first_terminal == S, status == S)),
     Lemma("no latch before", implies(phase.in_("new", "running"), latch == "none")),
     Lemma("latched", implies(phase.in_("boot", "inflight") & (latch == F), status == F)),
     Lemma("latched Success", implies(phase.in_("boot", "inflight") & (latch == S), status == S)),
@@ -150,9 +150,9 @@ LEMMAS: Final = (
 BY_NAME: Final = {lemma.name: lemma for lemma in LEMMAS}
 
 FEW: Final = {
-    "terminal-sticky": ("told Failed", "told Success"),
-    "no-resurrection": ("told Failed",),
-    "success-not-overwritten": ("told Success",),
+    "terminal-sticky": ("first terminal Failed", "first terminal Success"),
+    "no-resurrection": ("first terminal Failed",),
+    "success-not-overwritten": ("first terminal Success",),
     "released-once": ("creating", "timing out", "released in the end", "never twice"),
     "no-lost-wakeup": ("infos of the past", "woken"),
 }

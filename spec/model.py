@@ -386,7 +386,7 @@ def _at(pc: Var, label: str) -> Term:
 
 def _store(incoming: str, read: Var, thread: Thread, place: _Place, ground: _Grounding) -> dict[Var, Term]:
     """What a store of ``merge(read, incoming)`` does to the entry, its stamp and the memory of its first terminal."""
-    status, stamp, told = (ground.var(f, place) for f in (protocol.status, protocol.stamp, protocol.told))
+    status, stamp, first = (ground.var(f, place) for f in (protocol.status, protocol.stamp, protocol.first_terminal))
     number = KVPoll[incoming].value
     counts = ground.term(protocol.fresh(thread.gen), place)
     stores = counts & ~Stores(read, number, None)
@@ -398,7 +398,7 @@ def _store(incoming: str, read: Var, thread: Thread, place: _Place, ground: _Gro
     return {
         status: where(stores, Merged(read, number), status),
         stamp: where(stores & tombstones, ground.var(thread.gen, place), stamp),
-        told: where(told == "none", where(becomes(F), F, where(becomes(S), S, "none")), told),
+        first: where(first == "none", where(becomes(F), F, where(becomes(S), S, "none")), first),
     }
 
 

@@ -15,6 +15,7 @@ import attrs
 from kvlatch.spec.protocol import (
     bootstrap,
     chunk,
+    first_terminal,
     gen,
     infos,
     job_gen,
@@ -29,7 +30,6 @@ from kvlatch.spec.protocol import (
     scheduler,
     stale,
     status,
-    told,
     wire,
     worker,
 )
@@ -65,21 +65,21 @@ PROPERTIES: Final = (
     Property(
         "terminal-sticky",
         "A status that is terminal is never replaced by a live one, nor Failed by Success.",
-        polled & (((told == F) & (status != F) & present) | ((told == S) & live)),
+        polled & (((first_terminal == F) & (status != F) & present) | ((first_terminal == S) & live)),
         reports=("sglang#19205", "sglang#30352", "TensorRT-LLM#14633", "kubernetes#58711"),
-        broken="the table said {told}, and the next poll reads {status}",
+        broken="the table said {first_terminal}, and the next poll reads {status}",
     ),
     Property(
         "no-resurrection",
         "A room that has failed never goes back to work.",
-        (told == F) & status.in_(T, S),
+        (first_terminal == F) & status.in_(T, S),
         reports=("sglang#19205", "ray#54260", "kubernetes#105382"),
         broken="the table said Failed, and the transfer workers now read {status}: the room is back at work",
     ),
     Property(
         "success-not-overwritten",
         "Success is never replaced by Failed.",
-        polled & (told == S) & (status == F),
+        polled & (first_terminal == S) & (status == F),
         profile="first terminal wins",
         reports=("sglang#35281", "celery#6090", "airflow#12396"),
         broken="the transfer was a Success, and the next poll reads Failed",

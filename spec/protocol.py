@@ -17,11 +17,11 @@ reads in one step and stores in the next, whatever happened in between, which is
 update stores only if the entry is still what it read, and else reads again.
 
 **What is subtle.** Nothing removes a chunk from a queue, so chunks outlive their request, and a room id can be used
-by a second request (``gen``) while they do. ``told`` and ``seen`` are not in any program: ``told`` remembers the first
-terminal status that the entry had, so that properties can speak of it; ``seen`` is a thread's local variable.
+by a second request (``gen``) while they do. Two fields are in no program: ``first_terminal`` remembers the first
+terminal status that the entry had, and ``wire`` what decode has been told, so that properties can speak of them.
 
-**Fair.** A fair row, once enabled for ever, happens at last. The environment is not fair: nobody has to send a
-request, decode may never answer, no transfer has to fail. Everything that the server itself does is fair.
+**Fair.** Weak fairness: a fair row that stays enabled is taken eventually. The environment is not fair: nobody has to
+send a request, decode may never answer, no transfer has to fail. Everything that the server itself does is fair.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ status = Field("status", "room", (ABSENT, *(s for s in STATUS if s != ABSENT)))
 """``request_status[room]``."""
 stamp = Field("stamp", "room", GENERATION)
 """With tombstones: the request that the entry, or the tombstone, belongs to."""
-told = Field("told", "room", TERMINALS)
+first_terminal = Field("first_terminal", "room", TERMINALS)
 """History: the first terminal status that the entry has had since it was created."""
 infos = Field("infos", "room", ("none", *GENERATION))
 """``transfer_infos[room]``: whose metadata it holds."""
@@ -93,7 +93,7 @@ straggler = Field("straggler", "room", ("none", "due"))
 """A message about the first request that arrives in the life of the second."""
 
 STATE: Final = (
-    status, stamp, told, infos, gen, phase, latch, pages, chunk, stale, wire,
+    status, stamp, first_terminal, infos, gen, phase, latch, pages, chunk, stale, wire,
     scheduler, scheduler_seen, bootstrap, bootstrap_seen, bootstrap_gen, worker, worker_seen, job, job_gen,
     metadata, notice, straggler,
 )  # fmt: skip
@@ -230,7 +230,7 @@ SCHEDULER: Final = (
     Rule("settle_success", "scheduler", "free", "free", (phase == "inflight") & polls(S), {phase: "clearing", latch: S},
          says="poll() shows Success in the inflight queue: the request is complete."),
     Rule("clear_status", "scheduler", "free", "free", phase == "clearing",
-         {phase: "forgetting", status: where(tombstones, TOMBSTONE, ABSENT), told: "none",
+         {phase: "forgetting", status: where(tombstones, TOMBSTONE, ABSENT), first_terminal: "none",
           stamp: where(tombstones, gen, "first")},
          says="sender.clear() pops the status ..."),
     Rule("clear_infos", "scheduler", "free", "free", phase == "forgetting", {phase: "releasing", infos: "none"},

@@ -12,32 +12,22 @@ from rich.console import RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
-from kvlatch.commands.common import console, json_option, put
+from kvlatch.commands.common import console
 from kvlatch.commands.exits import OK
 from kvlatch.proofs import atlas as atlases
-from kvlatch.proofs.atlas import (
-    CLEARS,
-    PROFILES,
-    SHARED,
-    STATUSES,
-    Atlas,
-    Cells,
-    Clash,
-    Renumberings,
-    letter,
-    orders_text,
-)
+from kvlatch.proofs.atlas import Atlas, Clash, Renumberings, letter, orders_text
+from kvlatch.proofs.merge_laws import CLEARS, PROFILES, SHARED, STATUSES, Cells
 
 
 @click.command()
-@json_option()
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def atlas(as_json: bool) -> int:
     """Count the merges: which tables obey which laws, and why no renumbering of the statuses is a fix."""
     counted = atlases.atlas()
     if as_json:
         click.echo(json.dumps(atlases.as_json(counted)))
     else:
-        put(console(), *report(counted))
+        console().print(*report(counted), sep="\n")
     return OK
 
 

@@ -12,8 +12,8 @@ would upstream's table say?
   nothing.
 
 The verdict is by substitution. In every state of the trace the table's real status takes the place of the spec's, and
-the memory of the first terminal status (``told``) is computed anew from the real ones. Then the formula of the trace's
-property is asked about the last state. All else in that state is the spec's.
+the memory of the first terminal status (``first_terminal``) is computed anew from the real ones. Then the formula of
+the trace's property is asked about the last state. All else in that state is the spec's.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _OPS: Final[dict[str, Op]] = {
 }
 """The rows that are something other than a write of their status; the rest of those that write nothing are nothing."""
 _PARTS: Final[dict[str, Part]] = {"": "whole", "read": "begin", "store": "finish"}
-_SEEN: Final = frozenset({protocol.status, protocol.told, protocol.infos})
+_SEEN: Final = frozenset({protocol.status, protocol.first_terminal, protocol.infos})
 """What the adapter sees of a room."""
 
 
@@ -86,7 +86,7 @@ class Play:
     """
 
     statuses: tuple[str, ...]
-    told: str
+    first_terminal: str
     violated: bool
     differs: int | None
     error: str | None
@@ -120,7 +120,10 @@ class Replay:
     @property
     def sentence(self) -> str:
         """The verdict, in one sentence."""
-        ends = _either(f"was {p.told} and {_end(p)}" if p.told != "none" else f"ends {p.ends}" for p in self.plays)
+        ends = _either(
+            f"was {p.first_terminal} and {_end(p)}" if p.first_terminal != "none" else f"ends {p.ends}"
+            for p in self.plays
+        )
         if self.violated:
             verdict = f"{self.prop} is broken, {self.violations} of {len(self.plays)}"
         else:
@@ -149,7 +152,7 @@ class Replay:
 
 
 def _end(play: Play) -> str:
-    return f"stays {play.ends}" if play.ends == play.told else f"ends {play.ends}"
+    return f"stays {play.ends}" if play.ends == play.first_terminal else f"ends {play.ends}"
 
 
 def _either(phrases: Iterable[str]) -> str:
@@ -218,19 +221,19 @@ def _step(action: Action) -> sglang.Step | None:
 
 def _play(run: Run, prop: Property, expected: tuple[str, ...], seen: dict[int, Observation]) -> Play:
     """One repetition, judged; ``seen`` by the step of the trace."""
-    statuses, told = [ABSENT], "none"
+    statuses, first = [ABSENT], "none"
     for number, action in enumerate(run.actions, 1):
         statuses.append(seen[number].status if number in seen else statuses[-1])
         if action.rule.name == "clear_status":
-            told = "none"
-        elif told == "none" and statuses[-1] in (F, S):
-            told = statuses[-1]
-    status_var, told_var = run.meaning.var(protocol.status), run.meaning.var(protocol.told)
-    last = {**run.states[-1], status_var: status_var.index(statuses[-1]), told_var: told_var.index(told)}
+            first = "none"
+        elif first == "none" and statuses[-1] in (F, S):
+            first = statuses[-1]
+    status_var, first_var = run.meaning.var(protocol.status), run.meaning.var(protocol.first_terminal)
+    last = {**run.states[-1], status_var: status_var.index(statuses[-1]), first_var: first_var.index(first)}
     pairs = enumerate(zip(statuses, expected, strict=True))
     differs = next((number for number, (real, spec) in pairs if real != spec), None)
     errors = (f"step {number}: {o.error}" for number, o in seen.items() if o.error is not None)
-    return Play(tuple(statuses), told, run.meaning.holds(prop.bad, last), differs, next(errors, None))
+    return Play(tuple(statuses), first, run.meaning.holds(prop.bad, last), differs, next(errors, None))
 
 
 @click.command()

@@ -179,8 +179,8 @@ class Core:
         if self.tombstones:
             t.stamp[room] = xp.where(stores, gen, t.stamp[room])
         terminal = (merged == F) | (merged == S)
-        told = t.told[room]
-        t.told[room] = xp.where(stores & terminal & (told == NOTHING), merged, told)
+        first = t.first_terminal[room]
+        t.first_terminal[room] = xp.where(stores & terminal & (first == NOTHING), merged, first)
 
     # ----------------------------------------------------------------------------------------------------------------
     # Workers and queues

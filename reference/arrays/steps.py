@@ -113,7 +113,7 @@ def clear_status(m: Core, at: At) -> Step:
     t = m.tables
     yield (t.phase[at.room] == Phase.CLEARING) & (t.scheduler[at.room] == Scheduler.FREE)
     t.phase[at.room] = Phase.FORGETTING
-    t.told[at.room] = NOTHING
+    t.first_terminal[at.room] = NOTHING
     t.status[at.room] = TOMBSTONE if m.tombstones else ABSENT
     t.stamp[at.room] = t.gen[at.room] if m.tombstones else 0
 

@@ -20,7 +20,7 @@ ABSENT: Final = 5
 TOMBSTONE: Final = 6
 """The status of a room whose entry was cleared, where the design remembers for which request."""
 NOTHING: Final = 7
-"""In a column of terminal statuses (``told``, ``latch``, ``wire``): none."""
+"""In a column of terminal statuses (``first_terminal``, ``latch``, ``wire``): none."""
 BOTH: Final = 8
 """In ``wire``: decode has been told Failed and Success."""
 NOBODY: Final = 2
@@ -111,7 +111,7 @@ class Tables:
     status: Column
     stamp: Column
     """The request (0 or 1) that the entry or the tombstone belongs to."""
-    told: Column
+    first_terminal: Column
     """History: the first terminal status of the entry since it was created."""
     infos: Column
     """Whose metadata the transfer infos are."""
@@ -178,7 +178,7 @@ class Tables:
             journal=journal,
             **{name: column(rooms) for name in _ZERO_BY_ROOM},
             status=column(rooms, ABSENT),
-            told=column(rooms, NOTHING),
+            first_terminal=column(rooms, NOTHING),
             infos=column(rooms, NOBODY),
             latch=column(rooms, NOTHING),
             wire=column(rooms, NOTHING),

@@ -146,7 +146,7 @@ def _state(before: str, op: str, observed: str) -> dict[str, str]:
     request = "second" if op == "create" and before not in LIVE else "first"
     return {
         "status": observed,
-        "told": before if before in (F, S) else "none",
+        "first_terminal": before if before in (F, S) else "none",
         "phase": "done" if done else "boot",
         "gen": request,
         "infos": request if {before, observed} & {W, T} else "none",

@@ -84,7 +84,7 @@ class Finding:
         chunks = ", ".join(life.chunks)
         words = {
             "status": life.polled[1] if life.polled else life.status,
-            "told": life.first_terminal,
+            "first_terminal": life.first_terminal,
             "phase": life.phase,
             "pages": life.pages,
             "latch": life.latch,

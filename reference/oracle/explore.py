@@ -13,7 +13,7 @@ The number of *preemptions* is bounded: how often a thread is left although it c
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol
 
 import attrs
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -52,25 +52,6 @@ class Player(Protocol):
         """What is seen after the last step of each script."""
 
 
-class Learnt(Exception):
-    """A player has found more places where threads must be held: what it has played before says nothing about them.
-
-    Whoever explores begins again; that ends, since there are only so many places in a manager's code.
-    """
-
-
-@runtime_checkable
-class Holds(Protocol):
-    """A player that finds out by itself where the threads of a manager have to be held, and holds them there."""
-
-    @property
-    def places(self) -> tuple[str, ...]:
-        """Where threads are held, each as ``manager.py:42:17``: the file, the line and the column."""
-
-    def hold(self, places: Sequence[str]) -> None:
-        """Hold threads there and nowhere else, and learn no more: so that a play's text plays it again anywhere."""
-
-
 @attrs.frozen
 class Play:
     """A sequence of moves, what was seen after each, and what the harness then knew; the first life precedes them."""
@@ -85,15 +66,6 @@ class Play:
     def life(self) -> Life:
         """What the harness knows in the end."""
         return self.lives[-1]
-
-    @property
-    def place(self) -> tuple[Life, bytes | None]:
-        """Plays with equal places are continued once: what the harness knows, and the player's key where it has one."""
-        key = self.seen[-1].key if self.seen else None
-        active = self.life.active
-        if key is not None:  # it tells more than what the threads have found
-            active = tuple((thread, attrs.evolve(one, trail=())) for thread, one in active)
-        return attrs.evolve(self.life, polled=None, active=active), key
 
     def extended(self, move: Move) -> Script:
         """The script of this play and one more move."""
@@ -135,7 +107,7 @@ def explore(
     """Every play within bounds, shortest first, until each of the laws is broken or ``limit`` plays have been made."""
     found: dict[str, Play] = {}
     level = [Play(bounds)]
-    known = {level[0].place}
+    known = {level[0].life}
     plays = 0
     while level and len(found) < len(laws):
         grown = [(play, move) for play in level for move in play.life.moves()]
@@ -145,13 +117,13 @@ def explore(
         level = []
         for (play, move), seen in zip(grown, _see(player, grown), strict=True):
             longer = play.then(move, seen)
-            place = longer.place
+            place = attrs.evolve(longer.life, polled=None)
             if place in known and longer.life.polled is None:
                 continue
             for law in longer.broken():
                 if law in laws:
                     found.setdefault(law, longer)
-            if longer.life.preemptions <= preemptions and place not in known:
+            if place.preemptions <= preemptions and place not in known:
                 known.add(place)
                 level.append(longer)
     return Explored(found, plays, complete=True)

@@ -65,7 +65,8 @@ class Move:
     def parse(cls, text: str) -> Move:
         """A move from its text; ValueError if it is none."""
         if text.endswith("+"):
-            return cls(re.sub(r"^(worker|thread)(?=\d)", r"\1 ", text[:-1]))
+            thread = text[:-1].replace("worker", "worker ")
+            return cls(thread)
         name, slash, worker = text.partition("/")
         event = next((event for event in EVENTS if event == name), None)
         if event is None:
@@ -91,33 +92,6 @@ class Call:
 
 
 @attrs.frozen
-class Halted:
-    """A thread in the middle of something: before what, where in the subject's code ("manager.py:42"), and how.
-
-    ``blocked``: it cannot go on until another thread has done something. A wait with a time limit is blocked too, as
-    long as anybody else can go on: time passes when nothing else happens. ``locks`` are those that it holds, each named
-    by where it was made.
-    """
-
-    thread: str
-    at: str
-    place: str = ""
-    blocked: bool = False
-    locks: tuple[str, ...] = ()
-
-
-@attrs.frozen
-class Fault:
-    """An exception has left a handler, or ended a thread of the manager: which, where, and its traceback."""
-
-    thread: str
-    what: str
-    file: str | None = None
-    line: int | None = None
-    text: str = ""
-
-
-@attrs.frozen
 class Seen:
     """What is seen after a move.
 
@@ -125,11 +99,6 @@ class Seen:
     that it waits for another's lock. Once the event has ended, ``answer`` is what a poll or a start returned.
     ``released`` and ``told`` are what the manager has done since the last move: requests whose pages it has given
     back, and (request, terminal status) of each word to decode. ``trail`` tells apart threads held at the same place.
-
-    The rest is for players that know it. ``threads`` are all that are in the middle of something, the manager's own
-    among them (None: unknown). ``key`` is a digest of the manager's objects and of where its threads are: two plays
-    with equal keys go on alike. ``faults`` are exceptions, and ``hung`` says that the thread did not come to rest in
-    time: nothing can follow such a move.
     """
 
     status: KVPoll | None
@@ -139,10 +108,6 @@ class Seen:
     released: tuple[int, ...] = ()
     told: tuple[tuple[int, KVPoll], ...] = ()
     trail: tuple[tuple[str, object], ...] = ()
-    threads: tuple[Halted, ...] | None = None
-    key: bytes | None = None
-    faults: tuple[Fault, ...] = ()
-    hung: bool = False
 
 
 @attrs.frozen
@@ -200,8 +165,6 @@ class Life:
     workers: tuple[Worker, ...]
     chunks: tuple[str, ...]
     active: tuple[tuple[str, Active], ...] = ()
-    own: tuple[Halted, ...] = ()
-    """The threads that the manager has started itself."""
     request: int = 1
     phase: str = "new"
     status: str = ABSENT
@@ -223,9 +186,6 @@ class Life:
     """The thread that moved last, if it is held."""
     preemptions: int = 0
     """How often another thread moved although that one could have gone on."""
-    waits_known: bool = False
-    """The player says exactly who waits: nobody has to try again to find out."""
-    hung: bool = False
 
     @classmethod
     def of(cls, bounds: Bounds) -> Life:
@@ -237,11 +197,8 @@ class Life:
 
     def moves(self) -> Iterator[Move]:
         """Every move that is possible now."""
-        if self.hung:
-            return
         busy = dict(self.active)
-        yield from (Move(thread) for thread, active in busy.items() if not (active.blocked and self.waits_known))
-        yield from (Move(own.thread) for own in self.own if not own.blocked)
+        yield from (Move(thread) for thread in busy)
         if SCHEDULER not in busy:
             yield from (Move(SCHEDULER, event) for event in self._of_scheduler())
         if BOOTSTRAP not in busy:
@@ -297,7 +254,7 @@ class Life:
     @property
     def idle(self) -> bool:
         """No thread has anything to do but to poll."""
-        resting = all(worker.state == "idle" for worker in self.workers) and all(own.blocked for own in self.own)
+        resting = all(worker.state == "idle" for worker in self.workers)
         return resting and not self.active and not self.queue
 
     # ----------------------------------------------------------------------------------------------------------------
@@ -305,35 +262,22 @@ class Life:
 
     def after(self, move: Move, seen: Seen) -> Life:
         """The memory after a move."""
-        active, own = dict(self.active), {one.thread: one for one in self.own}
-        running = active.get(self.last_thread) or own.get(self.last_thread)
+        active = dict(self.active)
+        running = active.get(self.last_thread)
         preempted = running is not None and not running.blocked and self.last_thread != move.thread
-        life = attrs.evolve(self, preemptions=self.preemptions + preempted, last_thread="", polled=None, hung=seen.hung)
-        call = None
-        if move.event is not None:
+        life = attrs.evolve(self, preemptions=self.preemptions + preempted, last_thread="", polled=None)
+        if move.event is None:
+            call = active.pop(move.thread).call
+        else:
             call = self.call(move)
             life = life._begun(move.thread, call)
-        elif move.thread in active:
-            call = active.pop(move.thread).call
+        if not seen.blocked:  # whoever waits for a lock may try again
+            active = {thread: attrs.evolve(other, blocked=False) for thread, other in active.items()}
         if seen.held is not None:
+            active[move.thread] = Active(call, seen.held, seen.trail, seen.blocked)
             life = attrs.evolve(life, last_thread=move.thread)
-            if call is not None:
-                active[move.thread] = Active(call, seen.held, seen.trail, seen.blocked)
-        life = life._waiting(active, seen)._observed(seen)
-        return life if seen.held is not None or call is None else life._ended(move.thread, call, seen)
-
-    def _waiting(self, active: dict[str, Active], seen: Seen) -> Life:
-        """Who is in the middle of something after a move, and who of those waits."""
-        if seen.threads is None:
-            if not seen.blocked:  # whoever waits for a lock may try again
-                active = {thread: attrs.evolve(other, blocked=False) for thread, other in active.items()}
-            return attrs.evolve(self, active=tuple(sorted(active.items())))
-        now = {one.thread: one for one in seen.threads}
-        active = {
-            thread: attrs.evolve(one, at=now[thread].at, blocked=now[thread].blocked) for thread, one in active.items()
-        }
-        own = tuple(one for one in seen.threads if one.thread not in active)
-        return attrs.evolve(self, active=tuple(sorted(active.items())), own=own, waits_known=True)
+        life = attrs.evolve(life, active=tuple(sorted(active.items())))._observed(seen)
+        return life if seen.held is not None else life._ended(move.thread, call, seen)
 
     def _begun(self, thread: str, call: Call) -> Life:
         match call.event:
@@ -459,8 +403,7 @@ class Life:
     @property
     def deadlock(self) -> bool:
         """Every thread that has begun something waits for a lock that another of them holds."""
-        waiting = all(active.blocked for _, active in self.active) and all(own.blocked for own in self.own)
-        return bool(self.active) and waiting
+        return bool(self.active) and all(active.blocked for _, active in self.active)
 
     def broken(self) -> list[str]:
         """The properties that are broken now, by name."""
@@ -528,7 +471,7 @@ def _state(life: Life, machine: Machine) -> State:
     room = {
         protocol.status: life.status,
         protocol.stamp: generation[life.request],
-        protocol.told: life.first_terminal,
+        protocol.first_terminal: life.first_terminal,
         protocol.infos: generation[life.infos],
         protocol.gen: generation[life.request],
         protocol.phase: life.phase,

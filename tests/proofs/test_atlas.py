@@ -19,7 +19,8 @@ from rich.console import Console
 
 from kvlatch.commands.atlas import report
 from kvlatch.proofs import atlas as subject
-from kvlatch.proofs.atlas import CLEARS, PROFILES, SHARED, STATUSES, Atlas, Entry, Law, as_json, census, count
+from kvlatch.proofs.atlas import Atlas, as_json
+from kvlatch.proofs.merge_laws import CLEARS, PROFILES, SHARED, STATUSES, Entry, Law, broken, census, count
 from kvlatch.spec.merges import MERGES, first_terminal_wins
 from kvlatch.spec.status import KVPoll
 
@@ -117,7 +118,7 @@ def test_sampled(letters: str) -> None:
                 cell: chance.choice(letters) for cell in chance.sample(cells(letters), chance.randint(0, 3))
             }
             breaks = {name for name, holds in AGAIN.items() if not holds(near)}
-            assert set(subject.broken(LAWS.values(), mapping(near))) == breaks
+            assert set(broken(LAWS.values(), mapping(near))) == breaks
             seen.update(breaks)
     assert seen.keys() == {name for name in LAWS if RANGE.get(name, "F") in letters}
 
@@ -423,10 +424,10 @@ def test_no_smaller_change_mends_a_rule() -> None:
     changes = rule.changes["failure overrides"]
     table = {cell: stored for cell, stored in subject.result(MERGES[rule.name]).items() if cell[0] is not None}
     mended = table | {change.cell: change.should for change in changes}
-    assert subject.broken(laws_of("failure overrides"), mended) == ()
+    assert broken(laws_of("failure overrides"), mended) == ()
     for size in range(len(changes)):
         for some in combinations(changes, size):
-            assert subject.broken(laws_of("failure overrides"), table | {each.cell: each.should for each in some})
+            assert broken(laws_of("failure overrides"), table | {each.cell: each.should for each in some})
 
 
 # --- Output -----------------------------------------------------------------------------------------------------------

@@ -152,7 +152,7 @@ def test_seed_control_keeps_what_is_true_of_it() -> None:
     """It is not sticky, so what Failed means is dropped; that pages are never released twice is not."""
     invariant = kept("seed-control")
     names = {lemma.name for lemma in lemmas(invariant)}
-    assert names.isdisjoint({"told Failed", "told Success", "Failed is told", "drained", "woken"})
+    assert names.isdisjoint({"first terminal Failed", "first terminal Success", "Failed is told", "drained", "woken"})
     assert names >= {"never twice", "released in the end", "taken by somebody", "one carrier"}
     assert breaking(invariant) == set()
     assert implied(invariant) == {"released-once"}

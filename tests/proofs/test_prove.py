@@ -55,7 +55,7 @@ def test_a_changed_latch_breaks_what_the_change_was_for(
 
 def test_latch_is_proved_for_one_and_for_two_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A proof for two workers is one for any number, is passed on to one, and says so; here one lemma is enough."""
-    monkeypatch.setattr(prove, "LEMMAS", (BY_LEMMA["told Failed"],))
+    monkeypatch.setattr(prove, "LEMMAS", (BY_LEMMA["first terminal Failed"],))
     two, one = decide("latch", "locked", [2, 1], ["no-resurrection"])
     assert [type(cell.verdict) for cell in (*two, *one)] == [Proved] * 2
     assert {cell.verdict.scope for cell in (*two, *one) if isinstance(cell.verdict, Proved)} == {

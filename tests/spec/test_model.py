@@ -189,7 +189,7 @@ def test_a_split_store_overwrites_what_came_in_between() -> None:
     upto = ["create.read", "create.store", "hear_metadata", "write_w.read", "write_w.store", "admit", "enqueue", "take",
             "check_status", "check_infos", "write_t.read"]  # fmt: skip
     state = run(on, [*upto, "hear_abort", "write_f.read", "write_f.store"])
-    assert named(on, state)["status"] == named(on, state)["told"] == "Failed"
+    assert named(on, state)["status"] == named(on, state)["first_terminal"] == "Failed"
     assert named(on, run(on, ["write_t.store"], state))["status"] == "Transferring"
 
 
@@ -217,12 +217,12 @@ def test_a_store_that_keeps_does_not_touch_the_table() -> None:
 
 
 def test_the_first_terminal_status_is_remembered() -> None:
-    """``told`` keeps the first terminal status that the entry has had, and a clear forgets it."""
+    """``first_terminal`` keeps the first terminal status that the entry has had, and a clear forgets it."""
     on = machine("seed-control")
     failed = run(on, ["create", "hear_metadata", "write_w", "hear_abort", "write_f"])
-    assert named(on, failed)["told"] == "Failed"
+    assert named(on, failed)["first_terminal"] == "Failed"
     cleared = run(on, ["settle_failed", "clear_status"], failed)
-    assert named(on, cleared)["told"] == "none"
+    assert named(on, cleared)["first_terminal"] == "none"
 
 
 def test_a_write_for_the_past_does_not_reach_a_tombstone() -> None:

@@ -50,7 +50,7 @@ LABELS: Final[Mapping[str, Mapping[int, str]]] = {
     "bootstrap_gen": _REQUEST,
     "job_gen": _REQUEST,
     "infos": {**_REQUEST, tables.NOBODY: "none"},
-    "told": _TERMINAL,
+    "first_terminal": _TERMINAL,
     "latch": _TERMINAL,
     "wire": _TERMINAL,
     "metadata": _TIMES,
