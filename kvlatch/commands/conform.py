@@ -22,12 +22,14 @@ from kvlatch.commands.exits import OK, UNKNOWN, USAGE, VIOLATED, Failure
 from kvlatch.proofs import pins
 from kvlatch.proofs.atlas import result
 from kvlatch.proofs.foreign import JudgedMerge, judge_merge
+from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.loader import NotLoadable, load
 from kvlatch.reference.oracle import vectors
-from kvlatch.reference.oracle.adapter import AdapterFault, InProcess
+from kvlatch.reference.oracle.adapter import InProcess
 from kvlatch.reference.oracle.checks import LAWS, Finding, Report, examine, laws_of, text_of
-from kvlatch.reference.oracle.explore import Player, replay
+from kvlatch.reference.oracle.explore import replay
 from kvlatch.reference.oracle.merge_table import as_merge, extract
+from kvlatch.reference.oracle.moves import Player
 from kvlatch.reference.oracle.process import Process
 from kvlatch.reference.published.sglang import player as sglang_player
 from kvlatch.reference.published.wheels import PublishedError

@@ -30,6 +30,7 @@ import click
 from kvlatch.commands import show
 from kvlatch.commands.common import chosen_design
 from kvlatch.commands.exits import OK, USAGE, VIOLATED, Failure
+from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.published.sglang import scripts as sglang
 from kvlatch.reference.published.sglang.scripts import Observation, Op, Part
 from kvlatch.reference.published.wheels import PublishedError
@@ -262,7 +263,7 @@ def replay(
             result = on_sglang(run, version, backend, repeat, timeout, chosen_design(design))
     except (TraceError, CannotReplay) as error:
         raise Failure(str(error), USAGE) from error
-    except PublishedError as error:
+    except (AdapterFault, PublishedError) as error:
         raise Failure(str(error), error.exit_code) from error
     if as_json:
         click.echo(json.dumps(result.as_json()))

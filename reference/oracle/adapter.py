@@ -8,17 +8,13 @@ from typing import Final, Literal, Protocol
 
 import attrs
 
-from kvlatch.reference.oracle.explore import Script, Step
-from kvlatch.reference.oracle.harness import Call, Seen
+from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.oracle.interleave import Cast, Moved, Stuck, Table, visible_locks
+from kvlatch.reference.oracle.moves import Call, Script, Seen, Step
 from kvlatch.spec.status import KVPoll
 
 ROOM: Final = 7
 """The room id that every play is about."""
-
-
-class AdapterFault(Exception):
-    """The adapter cannot be driven: it raised, it hung, or its answer is none. That says nothing about a law."""
 
 
 @attrs.frozen(eq=False)

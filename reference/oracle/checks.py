@@ -24,9 +24,12 @@ from typing import TYPE_CHECKING, Final, get_args
 
 import attrs
 
-from kvlatch.reference.oracle.adapter import Adapter, AdapterFault, InProcess, MakeAdapter, Probe
-from kvlatch.reference.oracle.explore import DEADLOCK, STAGES, Play, Player, explore, wander
-from kvlatch.reference.oracle.harness import Move, Seen
+from kvlatch.reference.faults import AdapterFault
+from kvlatch.reference.laws import NO_DEADLOCK
+from kvlatch.reference.oracle.adapter import Adapter, InProcess, MakeAdapter, Probe
+from kvlatch.reference.oracle.explore import STAGES, Play, explore, wander
+from kvlatch.reference.oracle.formulas import labels
+from kvlatch.reference.oracle.moves import Move, Player, Seen
 from kvlatch.reference.story import Kind, Line, Story, text
 from kvlatch.spec.model import Instance
 from kvlatch.spec.properties import BY_NAME, PROPERTIES, Profile
@@ -44,7 +47,7 @@ __all__ = [
 
 LAWS: Final[Mapping[str, str]] = MappingProxyType(
     {prop.name: prop.says for prop in PROPERTIES}
-    | {DEADLOCK: "The manager's threads never wait for each other's locks in a circle."}
+    | {NO_DEADLOCK: "The manager's threads never wait for each other's locks in a circle."}
 )
 """Every law, by name, in one sentence: the twelve properties of the spec, and one of the oracle's own."""
 
@@ -79,7 +82,7 @@ class Finding:
     def seen(self) -> str:
         """What was seen."""
         life = self.play.life
-        if self.law == DEADLOCK:
+        if self.law == NO_DEADLOCK:
             return " and ".join(f"{thread} {active.at}" for thread, active in life.active)
         chunks = ", ".join(life.chunks)
         words = {
@@ -121,9 +124,9 @@ class Finding:
         bounds = self.play.bounds
         first, *lives = self.play.lives
         steps = (
-            TraceStep(first.labels()),
+            TraceStep(labels(first)),
             *(
-                TraceStep(life.labels(), move.event or GOES_ON, {}, move.thread)
+                TraceStep(labels(life), move.event or GOES_ON, {}, move.thread)
                 for move, life in zip(self.play.moves, lives, strict=True)
             ),
         )
@@ -170,7 +173,7 @@ def _line(number: int, play: Play) -> Line:
     if before.status != after.status:
         words.append(f"{before.status} -> {after.status}")
     if seen.held is not None:
-        words.append(f"... {seen.held.replace(' 7', '')} next")
+        words.append(f"... {seen.held} next")
     elif call.event == "start":
         words.append("transfers" if seen.answer else "skips")
     words += [f"releases the pages of request {request}" for request in seen.released]

@@ -12,14 +12,17 @@ The number of *preemptions* is bounded: how often a thread is left although it c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Final, Protocol
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
 
 import attrs
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from kvlatch.reference.oracle.harness import Bounds, Call, Life, Move, Seen
+from kvlatch.reference.oracle.formulas import broken
+from kvlatch.reference.oracle.harness import Life
+from kvlatch.reference.oracle.moves import Bounds, Move, Player, Script, Seen, Step
+from kvlatch.reference.walk import breadth_first
 
 STAGES: Final = (
     Bounds(),
@@ -30,26 +33,6 @@ STAGES: Final = (
 )
 """Where plays are looked for, gentlest first: a law is reported with the gentlest bounds that break it."""
 BEYOND: Final = Bounds(network="disorderly", chunks=2, workers=2, requests=2)
-DEADLOCK: Final = "no-deadlock"
-"""The one law that is the oracle's own: threads never wait for each other's locks in a circle."""
-
-
-@attrs.frozen
-class Step:
-    """One step of a script: a thread makes a call, or goes on (``call`` None)."""
-
-    thread: str
-    call: Call | None = None
-
-
-Script = tuple[Step, ...]
-
-
-class Player(Protocol):
-    """Plays scripts on one manager after another, each fresh, which has heard of nothing else."""
-
-    def play(self, scripts: Sequence[Script]) -> list[Seen]:
-        """What is seen after the last step of each script."""
 
 
 @attrs.frozen
@@ -66,6 +49,15 @@ class Play:
     def life(self) -> Life:
         """What the harness knows in the end."""
         return self.lives[-1]
+
+    @property
+    def place(self) -> tuple[Life, bytes | None]:
+        """Plays with equal places are continued once: what the harness knows, and the player's key where it has one."""
+        key = self.seen[-1].key if self.seen else None
+        active = self.life.active
+        if key is not None:  # it tells more than what the threads have found
+            active = tuple((thread, attrs.evolve(one, trail=())) for thread, one in active)
+        return attrs.evolve(self.life, polled=None, active=active), key
 
     def extended(self, move: Move) -> Script:
         """The script of this play and one more move."""
@@ -85,7 +77,7 @@ class Play:
 
     def broken(self) -> list[str]:
         """The laws that its end breaks."""
-        return self.life.broken() + [DEADLOCK] * self.life.deadlock
+        return broken(self.life)
 
     def __str__(self) -> str:
         """The bounds and the moves, as :func:`replay` takes them."""
@@ -106,27 +98,40 @@ def explore(
 ) -> Explored:
     """Every play within bounds, shortest first, until each of the laws is broken or ``limit`` plays have been made."""
     found: dict[str, Play] = {}
-    level = [Play(bounds)]
-    known = {level[0].life}
     plays = 0
-    while level and len(found) < len(laws):
-        grown = [(play, move) for play in level for move in play.life.moves()]
-        if plays + len(grown) > limit:
-            return Explored(found, plays, complete=False)
-        plays += len(grown)
-        level = []
+    try:
+        for play in walk(player, bounds, preemptions=preemptions, limit=limit):
+            plays += 1
+            for law in play.broken():
+                if law in laws:
+                    found.setdefault(law, play)
+            if len(found) == len(laws):
+                break
+    except TooMany:
+        return Explored(found, plays, complete=False)
+    return Explored(found, plays, complete=True)
+
+
+class TooMany(Exception):
+    """There are more plays than were asked for."""
+
+
+def walk(player: Player, bounds: Bounds, *, preemptions: int = 2, limit: int | None = None) -> Iterator[Play]:
+    """Every play within bounds that is new, shortest first; :class:`TooMany` before there are more than ``limit``."""
+    made = 0
+
+    def grow(plays: Sequence[Play]) -> Iterable[tuple[Play, tuple[Life, bytes | None] | None]]:
+        nonlocal made
+        grown = [(play, move) for play in plays for move in play.life.moves()]
+        made += len(grown)
+        if limit is not None and made > limit:
+            raise TooMany
         for (play, move), seen in zip(grown, _see(player, grown), strict=True):
             longer = play.then(move, seen)
-            place = attrs.evolve(longer.life, polled=None)
-            if place in known and longer.life.polled is None:
-                continue
-            for law in longer.broken():
-                if law in laws:
-                    found.setdefault(law, longer)
-            if place.preemptions <= preemptions and place not in known:
-                known.add(place)
-                level.append(longer)
-    return Explored(found, plays, complete=True)
+            yield longer, longer.place if longer.life.preemptions <= preemptions else None
+
+    first = Play(bounds)
+    yield from breadth_first([first], grow, {first.place})
 
 
 def _see(player: Player, grown: Sequence[tuple[Play, Move]]) -> list[Seen]:

@@ -2,140 +2,19 @@
 
 The manager under test decides everything that is a manager's to decide; the harness plays the rest, and remembers what
 an observer of both would know. :class:`Life` is that memory, immutable. Its :meth:`Life.moves` are what can happen
-next, :meth:`Life.after` is the memory after it, :meth:`Life.broken` names the properties of ``kvlatch.spec`` that are
-now broken, by the spec's own formulas: what the spec calls the status is what the table says, and the rest of the
-state is what the harness knows.
-
-A *move* starts one event on one thread, or lets a thread go on that is held between two accesses. An event is one call
-of the manager (``EVENTS``), so it is coarser than a step of the protocol; held threads give the finer interleavings.
+next, :meth:`Life.after` is the memory after it; ``formulas.py`` asks it what is broken. An event is one call of the
+manager, so it is coarser than a step of the protocol; threads that are held inside a call give the finer interleavings.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from functools import cache
-from typing import Final, Literal, get_args
+from typing import Literal
 
 import attrs
 
-from kvlatch.spec import protocol
-from kvlatch.spec.designs import DESIGNS, Network
-from kvlatch.spec.model import Instance, Machine, named
-from kvlatch.spec.properties import PROPERTIES
+from kvlatch.reference.oracle.moves import BOOTSTRAP, SCHEDULER, Bounds, Call, Event, Halted, Move, Seen
 from kvlatch.spec.status import ABSENT, F, KVPoll, S, W
-from kvlatch.spec.terms import State, Term, Var
-
-SCHEDULER: Final = "scheduler"
-BOOTSTRAP: Final = "bootstrap"
-
-Event = Literal[
-    "create",  # the scheduler makes the request's sender
-    "poll",  # the scheduler asks for the status, and acts on the answer
-    "send",  # the scheduler queues the next chunk (the manager is not told)
-    "abort",  # the scheduler aborts the request: the client has gone, or the time to bootstrap is up
-    "clear",  # the scheduler has settled the request, and the manager may forget it
-    "reuse",  # a second request comes with the same room id (the manager is not told)
-    "metadata",  # decode's metadata arrives
-    "abort_notice",  # decode's abort notice arrives
-    "stale_metadata",  # metadata of the first request arrives in the life of the second
-    "stale_abort_notice",  # the same of an abort notice
-    "start",  # a worker has taken a chunk, and asks whether to transfer it
-    "finish",  # the transfer has ended well
-    "break",  # the transfer has failed
-]
-EVENTS: Final[tuple[Event, ...]] = get_args(Event)
-_OF_HARNESS: Final = ("send", "reuse")
-
-
-@attrs.frozen
-class Move:
-    """A thread begins an event, or goes on (``event`` None)."""
-
-    thread: str
-    event: Event | None = None
-
-    def __str__(self) -> str:
-        worker = self.thread.removeprefix("worker ")
-        if self.event is None:
-            return f"{self.thread.replace(' ', '')}+"
-        return f"{self.event}/{worker}" if worker != self.thread else self.event
-
-    @classmethod
-    def parse(cls, text: str) -> Move:
-        """A move from its text; ValueError if it is none."""
-        if text.endswith("+"):
-            thread = text[:-1].replace("worker", "worker ")
-            return cls(thread)
-        name, slash, worker = text.partition("/")
-        event = next((event for event in EVENTS if event == name), None)
-        if event is None:
-            raise ValueError(f"{text!r} is no move: an event is one of {', '.join(EVENTS)}; THREAD+ lets one go on")
-        if slash:
-            return cls(f"worker {worker}", event)
-        return cls(BOOTSTRAP if "metadata" in event or "notice" in event else SCHEDULER, event)
-
-    @property
-    def told(self) -> bool:
-        """The manager hears of it."""
-        return self.event not in _OF_HARNESS
-
-
-@attrs.frozen
-class Call:
-    """One call of the manager: what a move that begins an event comes to. ``request`` is 1 or 2, ``chunk`` from 0."""
-
-    event: Event
-    request: int
-    chunk: int = 0
-    last: bool = False
-
-
-@attrs.frozen
-class Seen:
-    """What is seen after a move.
-
-    ``status`` is the table's entry, None if there is none. ``held`` says before what the thread is held, ``blocked``
-    that it waits for another's lock. Once the event has ended, ``answer`` is what a poll or a start returned.
-    ``released`` and ``told`` are what the manager has done since the last move: requests whose pages it has given
-    back, and (request, terminal status) of each word to decode. ``trail`` tells apart threads held at the same place.
-    """
-
-    status: KVPoll | None
-    held: str | None = None
-    blocked: bool = False
-    answer: KVPoll | bool | None = None
-    released: tuple[int, ...] = ()
-    told: tuple[tuple[int, KVPoll], ...] = ()
-    trail: tuple[tuple[str, object], ...] = ()
-
-
-@attrs.frozen
-class Bounds:
-    """How far the harness goes: what the network may do, how many chunks, workers, and requests on the room id."""
-
-    network: Network = "orderly"
-    chunks: int = 1
-    workers: int = 1
-    requests: int = 1
-
-    def __str__(self) -> str:
-        sizes = (("chunk", self.chunks), ("worker", self.workers), ("request", self.requests))
-        return ", ".join([f"{self.network} network", *(f"{n} {thing}{'s' * (n > 1)}" for thing, n in sizes)])
-
-    @property
-    def code(self) -> str:
-        """The bounds in one word, as :meth:`parse` reads it: ``orderly-1-1-1``."""
-        return f"{self.network}-{self.chunks}-{self.workers}-{self.requests}"
-
-    @classmethod
-    def parse(cls, code: str) -> Bounds:
-        """Bounds from their word; ValueError if it is none."""
-        found = re.fullmatch(r"(orderly|late|disorderly)-([1-4])-([1-8])-([12])", code)
-        if found is None:
-            raise ValueError(f"{code!r} are no bounds: NETWORK-CHUNKS-WORKERS-REQUESTS, such as {cls().code}")
-        network = next(name for name in get_args(Network) if name == found[1])
-        return cls(network, int(found[2]), int(found[3]), int(found[4]))
 
 
 @attrs.frozen
@@ -165,6 +44,8 @@ class Life:
     workers: tuple[Worker, ...]
     chunks: tuple[str, ...]
     active: tuple[tuple[str, Active], ...] = ()
+    own: tuple[Halted, ...] = ()
+    """The threads that the manager has started itself."""
     request: int = 1
     phase: str = "new"
     status: str = ABSENT
@@ -186,6 +67,9 @@ class Life:
     """The thread that moved last, if it is held."""
     preemptions: int = 0
     """How often another thread moved although that one could have gone on."""
+    waits_known: bool = False
+    """The player says exactly who waits: nobody has to try again to find out."""
+    hung: bool = False
 
     @classmethod
     def of(cls, bounds: Bounds) -> Life:
@@ -197,8 +81,11 @@ class Life:
 
     def moves(self) -> Iterator[Move]:
         """Every move that is possible now."""
+        if self.hung:
+            return
         busy = dict(self.active)
-        yield from (Move(thread) for thread in busy)
+        yield from (Move(thread) for thread, active in busy.items() if not (active.blocked and self.waits_known))
+        yield from (Move(own.thread) for own in self.own if not own.blocked)
         if SCHEDULER not in busy:
             yield from (Move(SCHEDULER, event) for event in self._of_scheduler())
         if BOOTSTRAP not in busy:
@@ -254,7 +141,7 @@ class Life:
     @property
     def idle(self) -> bool:
         """No thread has anything to do but to poll."""
-        resting = all(worker.state == "idle" for worker in self.workers)
+        resting = all(worker.state == "idle" for worker in self.workers) and all(own.blocked for own in self.own)
         return resting and not self.active and not self.queue
 
     # ----------------------------------------------------------------------------------------------------------------
@@ -262,22 +149,35 @@ class Life:
 
     def after(self, move: Move, seen: Seen) -> Life:
         """The memory after a move."""
-        active = dict(self.active)
-        running = active.get(self.last_thread)
+        active, own = dict(self.active), {one.thread: one for one in self.own}
+        running = active.get(self.last_thread) or own.get(self.last_thread)
         preempted = running is not None and not running.blocked and self.last_thread != move.thread
-        life = attrs.evolve(self, preemptions=self.preemptions + preempted, last_thread="", polled=None)
-        if move.event is None:
-            call = active.pop(move.thread).call
-        else:
+        life = attrs.evolve(self, preemptions=self.preemptions + preempted, last_thread="", polled=None, hung=seen.hung)
+        call = None
+        if move.event is not None:
             call = self.call(move)
             life = life._begun(move.thread, call)
-        if not seen.blocked:  # whoever waits for a lock may try again
-            active = {thread: attrs.evolve(other, blocked=False) for thread, other in active.items()}
+        elif move.thread in active:
+            call = active.pop(move.thread).call
         if seen.held is not None:
-            active[move.thread] = Active(call, seen.held, seen.trail, seen.blocked)
             life = attrs.evolve(life, last_thread=move.thread)
-        life = attrs.evolve(life, active=tuple(sorted(active.items())))._observed(seen)
-        return life if seen.held is not None else life._ended(move.thread, call, seen)
+            if call is not None:
+                active[move.thread] = Active(call, seen.held, seen.trail, seen.blocked)
+        life = life._waiting(active, seen)._observed(seen)
+        return life if seen.held is not None or call is None else life._ended(move.thread, call, seen)
+
+    def _waiting(self, active: dict[str, Active], seen: Seen) -> Life:
+        """Who is in the middle of something after a move, and who of those waits."""
+        if seen.threads is None:
+            if not seen.blocked:  # whoever waits for a lock may try again
+                active = {thread: attrs.evolve(other, blocked=False) for thread, other in active.items()}
+            return attrs.evolve(self, active=tuple(sorted(active.items())))
+        now = {one.thread: one for one in seen.threads}
+        active = {
+            thread: attrs.evolve(one, at=now[thread].at, blocked=now[thread].blocked) for thread, one in active.items()
+        }
+        own = tuple(one for one in seen.threads if one.thread not in active)
+        return attrs.evolve(self, active=tuple(sorted(active.items())), own=own, waits_known=True)
 
     def _begun(self, thread: str, call: Call) -> Life:
         match call.event:
@@ -392,108 +292,12 @@ class Life:
         workers[_number(thread)] = Worker(state, call.request, call.chunk) if state != "idle" else Worker()
         return attrs.evolve(self, workers=tuple(workers))
 
-    # ----------------------------------------------------------------------------------------------------------------
-    # What is broken
-
-    def labels(self) -> dict[str, str]:
-        """This life as a state of the spec, by names."""
-        machine = _machine(self.bounds)
-        return named(machine, _state(self, machine))
-
     @property
     def deadlock(self) -> bool:
         """Every thread that has begun something waits for a lock that another of them holds."""
-        return bool(self.active) and all(active.blocked for _, active in self.active)
-
-    def broken(self) -> list[str]:
-        """The properties that are broken now, by name."""
-        broken = [name for name in _broken_in(self.bounds, self._values()) if name not in _POLLED]
-        if self.polled is not None:
-            phase, said = self.polled
-            polled = attrs.evolve(self, phase=phase, status=said, latch="none")
-            about_table = said == self.status  # else the sender has a word of its own, which hides the table's
-            broken += [
-                name
-                for name in _broken_in(self.bounds, polled._values())
-                if name == "no-pin" or (name in _POLLED and about_table)
-            ]
-        return broken + ["settlement"] * self._never_settles()
-
-    def _values(self) -> tuple[int, ...]:
-        return tuple(_state(self, _machine(self.bounds)).values())
-
-    def _never_settles(self) -> bool:
-        """All that is left is to poll, and the poll has changed nothing; or to wait for pages that nobody releases."""
-        if not self.idle:
-            return False
-        if self.phase == "releasing":
-            return True
-        return self.polled is not None and (self.phase == "inflight" or (self.phase == "boot" and self.aborted))
-
-
-_POLLED: Final = ("terminal-sticky", "success-not-overwritten", "no-pin")
-"""The properties about what the next poll will read: here, about what a poll has just said."""
+        waiting = all(active.blocked for _, active in self.active) and all(own.blocked for own in self.own)
+        return bool(self.active) and waiting
 
 
 def _number(thread: str) -> int:
     return int(thread.removeprefix("worker "))
-
-
-@cache
-def _machine(bounds: Bounds) -> Machine:
-    """The spec's state space for these bounds; of the design nothing but that is asked."""
-    design = attrs.evolve(DESIGNS["latch"], poll_absent="WaitingForInput")  # "no entry" is no terminal answer
-    return Machine.of(design, "locked", bounds.network, Instance(bounds.workers, bounds.chunks, bounds.requests))
-
-
-@cache
-def _bad(bounds: Bounds) -> dict[str, Term]:
-    """The bad states of the safety properties."""
-    model = _machine(bounds).model
-    return {prop.name: model.claim(prop.bad) for prop in PROPERTIES if prop.kind == "safety"}
-
-
-@cache
-def _broken_in(bounds: Bounds, values: tuple[int, ...]) -> tuple[str, ...]:
-    """The safety properties that a state of the spec breaks; its values are in the order of the variables."""
-    machine = _machine(bounds)
-    state = dict(zip(machine.model.variables, values, strict=True))
-    return tuple(name for name, claim in _bad(bounds).items() if machine.holds(claim, state))
-
-
-def _state(life: Life, machine: Machine) -> State:
-    """A life as a state of the spec."""
-    busy = dict(life.active)
-    generation = ("none", "first", "second")
-    often = ("none", "once", "twice")
-    pc = {"idle": "idle", "starting": "taken", "transferring": "transferring", "finishing": "concluding"}
-    waiting = {chunk for request, chunk in life.queue if request != life.request}
-    room = {
-        protocol.status: life.status,
-        protocol.stamp: generation[life.request],
-        protocol.first_terminal: life.first_terminal,
-        protocol.infos: generation[life.infos],
-        protocol.gen: generation[life.request],
-        protocol.phase: life.phase,
-        protocol.latch: life.latch,
-        protocol.pages: life.pages,
-        protocol.wire: life.wire,
-        protocol.scheduler: "create*" if SCHEDULER in busy else "free",
-        protocol.bootstrap: "registered" if BOOTSTRAP in busy else "idle",
-        protocol.metadata: often[life.metadata],
-        protocol.notice: often[life.notices],
-    }
-    several = {
-        protocol.chunk: life.chunks,
-        protocol.stale: tuple("yes" if chunk in waiting else "no" for chunk in range(life.bounds.chunks)),
-        protocol.worker: tuple(pc[worker.state] for worker in life.workers),
-        protocol.job: tuple(str(worker.chunk) for worker in life.workers),
-        protocol.job_gen: tuple(generation[worker.request] for worker in life.workers),
-    }
-
-    def label(var: Var) -> str:
-        if var.field in several:
-            return several[var.field][int(var.name.rpartition("_")[2])]
-        return room.get(var.field, var.labels[0])
-
-    return {var: var.index(label(var)) for var in machine.model.variables}

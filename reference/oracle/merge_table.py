@@ -12,7 +12,8 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
-from kvlatch.reference.oracle.adapter import ROOM, AdapterFault, Probe
+from kvlatch.reference.faults import AdapterFault
+from kvlatch.reference.oracle.adapter import ROOM, Probe
 from kvlatch.reference.oracle.interleave import Cast, Table
 from kvlatch.spec import merges
 from kvlatch.spec.merges import KEEP, Kept

@@ -58,9 +58,9 @@ from functools import cache
 from types import TracebackType
 from typing import IO, Final, Self, cast
 
-from kvlatch.reference.oracle.adapter import ROOM, AdapterFault
-from kvlatch.reference.oracle.explore import Script
-from kvlatch.reference.oracle.harness import Call, Seen
+from kvlatch.reference.faults import AdapterFault
+from kvlatch.reference.oracle.adapter import ROOM
+from kvlatch.reference.oracle.moves import Call, Script, Seen
 from kvlatch.spec.status import TERMINAL, KVPoll
 
 _READY: Final = {"fresh": True}

@@ -18,8 +18,7 @@ from typing import Final
 
 import attrs
 
-from kvlatch.reference.oracle.explore import Script, Step
-from kvlatch.reference.oracle.harness import BOOTSTRAP, SCHEDULER, Call, Seen
+from kvlatch.reference.oracle.moves import BOOTSTRAP, SCHEDULER, Call, Script, Seen, Step
 from kvlatch.spec import protocol
 from kvlatch.spec.designs import Design
 from kvlatch.spec.model import Action, Instance, Machine

@@ -12,8 +12,10 @@ from typing import Final, Literal
 
 import attrs
 
-from kvlatch.reference.oracle.explore import Play, Player
-from kvlatch.reference.oracle.harness import SCHEDULER, Bounds, Life, Move, Seen
+from kvlatch.reference.oracle.explore import Play, walk
+from kvlatch.reference.oracle.formulas import broken
+from kvlatch.reference.oracle.harness import Life
+from kvlatch.reference.oracle.moves import SCHEDULER, Bounds, Move, Player, Seen
 from kvlatch.reference.oracle.process import reply
 from kvlatch.reference.oracle.spec_manager import SpecManager
 from kvlatch.reference.oracle.wrong_managers import LATCH, WRONG, Wrong
@@ -72,7 +74,7 @@ def situations(play: Play) -> list[Situation]:
     return [Situation.of(life, move) for life, move in zip(play.lives, play.moves, strict=False) if move.told]
 
 
-def broken(life: Life) -> Iterator[str]:
+def breaks(life: Life) -> Iterator[str]:
     """The laws that are broken now, and those that the next poll breaks if it reads the sender's latch or the table."""
     yield from _broken(life)
     said = life.status if life.latch == "none" else life.latch
@@ -82,32 +84,7 @@ def broken(life: Life) -> Iterator[str]:
         yield from _broken(life.after(poll, Seen(status, answer=KVPoll[said])))
 
 
-@lru_cache(maxsize=1 << 14)
-def _broken(life: Life) -> list[str]:
-    return life.broken()
-
-
-def walk(player: Player, bounds: Bounds) -> Iterator[tuple[Play, Play]]:
-    """Every move from every place that can be reached, as the play before it and the play with it; shortest first."""
-    level = [Play(bounds)]
-    known = {level[0].life}
-    while level:
-        places = []
-        for play in level:
-            for move in play.life.moves():
-                longer = play.then(move, _sight(player, play, move))
-                yield play, longer
-                place = attrs.evolve(longer.life, polled=None)
-                if place not in known:
-                    known.add(place)
-                    places.append(longer)
-        level = places
-
-
-def _sight(player: Player, play: Play, move: Move) -> Seen:
-    if move.told:
-        return player.play([play.extended(move)])[0]
-    return Seen(play.seen[-1].status if play.seen else None)
+_broken = lru_cache(maxsize=1 << 14)(broken)
 
 
 def breaches(manager: Player, play: Play) -> set[str]:
@@ -118,7 +95,7 @@ def breaches(manager: Player, play: Play) -> set[str]:
         if move.told:
             made.append(next(script))
             if (sight := manager.play([tuple(made)])[0]) != seen:
-                return set(broken(life.after(move, sight)))
+                return set(breaks(life.after(move, sight)))
     return set()
 
 
@@ -142,11 +119,11 @@ def _shortest(latch: SpecManager, size: Size) -> list[Play]:
     """A shortest play to each situation; but for ``small``, within each bounds; for ``large``, to each answer there."""
     found: dict[tuple[object, ...], Play] = {}
     for bounds in BEYOND if size == "large" else COVERED:
-        for before, play in walk(latch, bounds):
-            move = play.moves[-1]
+        for play in walk(latch, bounds):
+            before, move = play.lives[-2], play.moves[-1]
             if move.told:
-                situation = Situation.of(before.life, move)
-                answer = str(reply(before.life.call(move), play.seen[-1]))
+                situation = Situation.of(before, move)
+                answer = str(reply(before.call(move), play.seen[-1]))
                 keys = {"small": (situation,), "medium": (situation, bounds), "large": (situation, bounds, answer)}
                 found.setdefault(keys[size], play)
     return sorted(found.values(), key=lambda play: len(play.moves))
@@ -170,7 +147,7 @@ def _about(play: Play) -> Chosen:
 
 def _catching(latch: SpecManager, wrong: Wrong) -> Chosen:
     """A shortest play in which a manager that is wrong breaks its law."""
-    for _, play in walk(latch, wrong.bounds):
+    for play in walk(latch, wrong.bounds):
         if play.moves[-1].told and wrong.law in breaches(wrong.manager, play):
             says = f"{BY_NAME[wrong.law].says} A manager fails here that {wrong.says}."
             return Chosen(wrong.law, says, play)

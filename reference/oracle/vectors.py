@@ -35,12 +35,13 @@ from typing import Any, Final, Literal
 import attrs
 
 import kvlatch.spec
-from kvlatch.reference.oracle.adapter import AdapterFault
+from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.oracle.checks import laws_of
-from kvlatch.reference.oracle.explore import Play, Player, Script, Step
-from kvlatch.reference.oracle.harness import BOOTSTRAP, EVENTS, SCHEDULER, Call, Life, Move, Seen
+from kvlatch.reference.oracle.explore import Play
+from kvlatch.reference.oracle.harness import Life
+from kvlatch.reference.oracle.moves import BOOTSTRAP, EVENTS, SCHEDULER, Call, Move, Player, Script, Seen, Step
 from kvlatch.reference.oracle.process import line, parse, reply
-from kvlatch.reference.oracle.vector_plays import Chosen, Size, breaches, broken, choose, situations
+from kvlatch.reference.oracle.vector_plays import Chosen, Size, breaches, breaks, choose, situations
 from kvlatch.reference.oracle.wrong_managers import WRONG
 from kvlatch.spec.properties import BY_NAME, Profile
 from kvlatch.spec.status import TERMINAL, KVPoll
@@ -76,15 +77,15 @@ def allowed(life: Life, move: Move, laws: frozenset[str]) -> Sequence[Box]:
     now = life.request
 
     @cache
-    def breaks(seen: Seen) -> bool:
-        return any(law in laws for law in broken(life.after(move, seen)))
+    def wrong(seen: Seen) -> bool:
+        return any(law in laws for law in breaks(life.after(move, seen)))
 
     answers = {"poll": _STATUSES, "start": (True, False)}.get(call.event, (None,))
     words = [(), *(((request, word),) for request in range(1, now + 1) for word in TERMINAL)]
     kept = []
     for status, answer, released, told in product(_STATUSES, answers, ((), (now,)), words):
         seen = Seen(status, answer=answer, released=released, told=told)
-        if not breaks(seen if told and told[0][0] == now else attrs.evolve(seen, told=())):
+        if not wrong(seen if told and told[0][0] == now else attrs.evolve(seen, told=())):
             kept.append(reply(call, seen))
     return _boxes(kept)
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import attrs
 
-from kvlatch.reference.oracle.harness import Bounds
+from kvlatch.reference.oracle.moves import Bounds
 from kvlatch.reference.oracle.spec_manager import SpecManager
 from kvlatch.spec.designs import DESIGNS, Design
 from kvlatch.spec.merges import failed_else_max, failure_overrides

@@ -19,11 +19,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvlatch.proofs import pins
+from kvlatch.reference.laws import NO_DEADLOCK
 from kvlatch.reference.manager import DesignManager, Entry, Host, LockLike, status_of
 from kvlatch.reference.oracle.adapter import InProcess, Probe
 from kvlatch.reference.oracle.checks import LAWS, examine
-from kvlatch.reference.oracle.explore import BEYOND, DEADLOCK, STAGES, Script, explore, replay, wander
-from kvlatch.reference.oracle.harness import Bounds, Seen
+from kvlatch.reference.oracle.explore import BEYOND, STAGES, explore, replay, wander
+from kvlatch.reference.oracle.moves import Bounds, Script, Seen
 from kvlatch.reference.oracle.spec_manager import SpecManager
 from kvlatch.spec.designs import DESIGNS, SWITCHES, Atomicity, Design
 from kvlatch.spec.merges import KEEP, MERGES
@@ -180,8 +181,8 @@ class InStep:
 def test_the_manager_answers_as_the_rows_do(name: str, bounds: Bounds) -> None:
     """In the shortest plays and in random ones, each call shows the status, answer, releases and words of the rows."""
     with closing(InStep(DESIGNS[name], bounds)) as player:
-        assert explore(player, bounds, [DEADLOCK], limit=240).plays > 120
-        assert wander(player, [DEADLOCK], bounds=bounds, examples=4) == {}
+        assert explore(player, bounds, [NO_DEADLOCK], limit=240).plays > 120
+        assert wander(player, [NO_DEADLOCK], bounds=bounds, examples=4) == {}
 
 
 @pytest.mark.parametrize(
@@ -241,7 +242,7 @@ def designs() -> st.SearchStrategy[Design]:
 def test_any_design_answers_as_its_rows_do(design: Design, bounds: Bounds) -> None:
     """Every switch and merge is what it is in the spec, in designs that nobody has shipped, too."""
     with closing(InStep(design, bounds)) as player:
-        assert explore(player, bounds, [DEADLOCK], limit=200).plays > 60
+        assert explore(player, bounds, [NO_DEADLOCK], limit=200).plays > 60
 
 
 class Ledger:
@@ -339,7 +340,7 @@ def test_a_planted_fault_falls_out_of_step(manager: type[Driven], name: str, bou
         closing(InStep(DESIGNS[name], bounds, manager)) as player,
         pytest.raises(AssertionError, match="out of step"),
     ):
-        explore(player, bounds, [DEADLOCK], limit=1_500)
+        explore(player, bounds, [NO_DEADLOCK], limit=1_500)
 
 
 # --------------------------------------------------------------------------------------------------------------------

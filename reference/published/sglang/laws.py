@@ -16,16 +16,9 @@ from typing import Final, Literal
 
 import attrs
 
+from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.published.sglang import scripts as sglang
-from kvlatch.reference.published.sglang.scripts import (
-    ABSENT,
-    STATUSES,
-    AdapterFault,
-    LockHeld,
-    Observation,
-    Script,
-    Step,
-)
+from kvlatch.reference.published.sglang.scripts import ABSENT, STATUSES, LockHeld, Observation, Script, Step
 from kvlatch.reference.published.wheels import PublishedError
 from kvlatch.spec.merges import KEEP, Kept, Table
 from kvlatch.spec.properties import BY_NAME

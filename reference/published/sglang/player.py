@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.oracle.adapter import turns
-from kvlatch.reference.oracle.explore import Script
-from kvlatch.reference.oracle.harness import Call, Event, Seen
+from kvlatch.reference.oracle.moves import Call, Event, Script, Seen
 from kvlatch.reference.published.sglang import scripts as sglang
-from kvlatch.reference.published.sglang.scripts import ABSENT, AdapterFault, LockHeld, Observation, Op, Step
+from kvlatch.reference.published.sglang.scripts import ABSENT, LockHeld, Observation, Op, Step
 from kvlatch.spec.status import KVPoll
 
 LAWS: Final = (

@@ -29,6 +29,7 @@ from typing import Any, Final, Literal, get_args
 
 import attrs
 
+from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.published.child import Unusable, ask
 from kvlatch.reference.published.sglang.wheels import BACKENDS, backends, backends_in, fetch, versions
 from kvlatch.reference.published.wheels import CannotFetch, PublishedError, UnknownVersion, WheelMismatch
@@ -92,12 +93,6 @@ class UnknownBackend(PublishedError):
     """That version has no such backend."""
 
     exit_code = 2
-
-
-class AdapterFault(PublishedError):
-    """The script could not be carried out: a crash, a time-out, a lock, an answer that is none."""
-
-    exit_code = 3
 
 
 class LockHeld(AdapterFault):

@@ -39,18 +39,9 @@ from typing import Final, Literal
 
 import attrs
 
+from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.published.vllm import scripts as vllm
-from kvlatch.reference.published.vllm.scripts import (
-    START,
-    AdapterFault,
-    Bounds,
-    Engine,
-    Explored,
-    Node,
-    Script,
-    Seen,
-    Step,
-)
+from kvlatch.reference.published.vllm.scripts import START, Bounds, Engine, Explored, Node, Script, Seen, Step
 from kvlatch.spec import protocol
 from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.model import Instance, Machine

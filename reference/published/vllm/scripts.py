@@ -30,6 +30,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import attrs
 
+from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.published.child import Unusable, ask
 from kvlatch.reference.published.wheels import CannotFetch, Package, UnknownVersion, WheelMismatch
 from kvlatch.reference.published.wheels import PublishedError as VllmError
@@ -66,12 +67,6 @@ _OPS: Final[dict[Who, tuple[Op, ...]]] = {
     "time": ("expire", "settle"),
 }
 _CHILD: Final = "kvlatch.reference.published.vllm.child"
-
-
-class AdapterFault(VllmError):
-    """The script could not be carried out, or the child has given no answer of use. That says nothing about a law."""
-
-    exit_code = 3
 
 
 @attrs.frozen

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kvlatch.reference.oracle.adapter import AdapterFault, Probe
+from kvlatch.reference.faults import AdapterFault
+from kvlatch.reference.oracle.adapter import Probe
 from kvlatch.reference.oracle.interleave import Table
 from kvlatch.reference.oracle.merge_table import MakeUpdatable, as_merge, extract
 from kvlatch.spec import merges

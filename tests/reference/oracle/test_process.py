@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kvlatch.reference.oracle.adapter import AdapterFault
-from kvlatch.reference.oracle.explore import Script, Step, replay
-from kvlatch.reference.oracle.harness import Call, Seen
+from kvlatch.reference.faults import AdapterFault
+from kvlatch.reference.oracle.explore import replay
+from kvlatch.reference.oracle.moves import Call, Script, Seen, Step
 from kvlatch.reference.oracle.process import Process
 from kvlatch.spec.status import KVPoll
 

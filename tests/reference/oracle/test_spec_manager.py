@@ -4,8 +4,8 @@ import pytest
 
 from kvlatch.proofs import pins
 from kvlatch.reference.oracle.checks import LAWS, examine
-from kvlatch.reference.oracle.explore import STAGES, Step, explore, replay, wander
-from kvlatch.reference.oracle.harness import Bounds, Call
+from kvlatch.reference.oracle.explore import STAGES, explore, replay, wander
+from kvlatch.reference.oracle.moves import Bounds, Call, Step
 from kvlatch.reference.oracle.spec_manager import SpecManager
 from kvlatch.reference.oracle.wrong_managers import LATCH, WRONG, Wrong
 from kvlatch.spec.designs import DESIGNS, Design

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from kvlatch.proofs import pins
 from kvlatch.proofs.columns import Columns
 from kvlatch.proofs.search import explore
+from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.oracle import vector_plays, vectors
-from kvlatch.reference.oracle.adapter import AdapterFault, InProcess
+from kvlatch.reference.oracle.adapter import InProcess
 from kvlatch.reference.oracle.checks import LAWS, examine, laws_of
 from kvlatch.reference.oracle.explore import Play, replay
-from kvlatch.reference.oracle.harness import Bounds, Seen
+from kvlatch.reference.oracle.moves import Bounds, Seen
 from kvlatch.reference.oracle.process import Process, reply
 from kvlatch.reference.oracle.spec_manager import SpecManager
 from kvlatch.reference.oracle.vector_plays import Chosen, Situation, breaches, choose
@@ -189,7 +190,7 @@ def test_an_answer_is_allowed_exactly_if_it_breaks_no_law(places: list[Place], d
         released=data.draw(st.sampled_from([(), (life.request,)])),
         told=data.draw(st.just(()) | st.tuples(word)),
     )
-    broken = set(vector_plays.broken(life.after(move, drawn)))
+    broken = set(vector_plays.breaks(life.after(move, drawn)))
     assert is_allowed(reply(life.call(move), drawn), boxes) == (not broken), (str(play), at, drawn, broken)
 
 

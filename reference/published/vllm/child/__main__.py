@@ -10,16 +10,20 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from kvlatch.reference.published.stand_ins import private_stdout
 from kvlatch.reference.published.vllm.child.engines import Fault, World
 from kvlatch.reference.published.vllm.child.parts import ROLES, builds
 from kvlatch.reference.published.vllm.child.upstream import Upstream
+from kvlatch.reference.walk import breadth_first
 
 Move = tuple[str, str]
 """Who does what."""
+Played = tuple[int, tuple[Move, ...], list[Move]]
+"""A script that has been played: the number of its node, its moves, and what is possible after it."""
 AT_MOST: Final = 2
 """Steps of an engine that have been scheduled and not been taken in: one is prepared while another is carried out."""
 
@@ -43,22 +47,20 @@ def explore(fresh: Callable[[], World], bounds: dict[str, Any], limit: int) -> d
     world it is also seen what becomes of it if nothing more happens. `complete`: the limit on nodes was not reached.
     """
     nodes: list[dict[str, Any]] = []
-    level: list[tuple[int, tuple[Move, ...], list[Move]]] = [(-1, (), [*moves(fresh(), (), bounds)])]
-    known = set()
-    while level:
-        grown = []
+
+    def grow(level: Sequence[Played]) -> Iterator[tuple[Played, Hashable | None]]:
         for parent, script, possible in level:
             for move in possible:
-                if len(nodes) >= limit:
-                    return {"nodes": nodes, "complete": False}
                 longer = (*script, move)
                 world = replayed(fresh, longer)
+                place = None if move == ("time", "settle") else key(world, longer)
                 nodes.append({"parent": parent, "move": move, "seen": world.observe()})
-                if move != ("time", "settle") and (place := key(world, longer)) not in known:
-                    known.add(place)
-                    grown.append((len(nodes) - 1, longer, [*moves(world, longer, bounds)]))
-        level = grown
-    return {"nodes": nodes, "complete": True}
+                yield (len(nodes) - 1, longer, [*moves(world, longer, bounds)]), place
+
+    first: Played = (-1, (), [*moves(fresh(), (), bounds)])
+    walk = breadth_first([first], grow, set())
+    nodes_made = sum(1 for _ in islice(walk, limit))
+    return {"nodes": nodes[:nodes_made], "complete": next(walk, None) is None}
 
 
 def replayed(fresh: Callable[[], World], script: tuple[Move, ...]) -> World:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvlatch.reference.oracle.explore import explore
-from kvlatch.reference.oracle.harness import Bounds
+from kvlatch.reference.oracle.moves import Bounds
 from kvlatch.reference.published.sglang.player import SglangPlayer
 
 pytestmark = pytest.mark.network

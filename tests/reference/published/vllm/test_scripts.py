@@ -11,9 +11,10 @@ from pathlib import Path
 import attrs
 import pytest
 
+from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.published.vllm import scripts as vllm
 from kvlatch.reference.published.vllm.laws import BY_LAW, LAWS, ROLES, Finding, as_room, judge, replay
-from kvlatch.reference.published.vllm.scripts import START, AdapterFault, Bounds, Engine, Node, Seen, Step
+from kvlatch.reference.published.vllm.scripts import START, Bounds, Engine, Node, Seen, Step
 from kvlatch.reference.published.wheels import CannotFetch, Package, UnknownVersion, WheelMismatch
 from kvlatch.spec.protocol import STATE
 
