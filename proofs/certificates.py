@@ -14,7 +14,6 @@ import re
 import tarfile
 import tempfile
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from hashlib import sha256
 from importlib.metadata import version
 from io import BytesIO
@@ -28,9 +27,9 @@ from kvlatch.proofs import bmc
 from kvlatch.proofs.induction import Invariant, Obligation, Theory
 from kvlatch.proofs.lemmas import BY_NAME as LEMMA
 from kvlatch.proofs.parametric import AnyWorkers
+from kvlatch.proofs.processes import pool_of_cores
 from kvlatch.proofs.prove import Cell, trace_name, trace_of
 from kvlatch.proofs.recheck import (
-    CORES,
     MANIFEST,
     WORKERS_OF,
     File,
@@ -152,7 +151,7 @@ def _compose(theorems: Iterable[Theorem], directory: Path) -> tuple[Manifest, di
     complete: list[Theorem] = []
     traces: list[File] = []
     shortest: list[Shortest] = []
-    with ProcessPoolExecutor(CORES, pristine, max_tasks_per_child=1) as pool:
+    with pool_of_cores(pristine, tasks_each=1) as pool:
         folders = _folders(theorems)
         induced = pool.map(_induction, folders.keys(), folders.values())
         bounded = pool.map(_bounded, _by_design(directory))

@@ -15,10 +15,9 @@ counterexample. An engine that contradicts another raises :class:`Disagreement`:
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from functools import cached_property
 from typing import Final
 
@@ -29,6 +28,7 @@ from kvlatch.proofs.induction import Invariant, Theory, keep
 from kvlatch.proofs.lemmas import BY_NAME as LEMMA
 from kvlatch.proofs.lemmas import FEW, LEMMAS
 from kvlatch.proofs.parametric import AnyWorkers
+from kvlatch.proofs.processes import pool_of_cores
 from kvlatch.proofs.search import Search, explore
 from kvlatch.proofs.verdicts import Case, Proved, Refuted, Unknown, Verdict, earn
 from kvlatch.proofs.worlds import EVERYTHING, WORKERS, WORLDS, World, scope_of
@@ -43,8 +43,6 @@ HEADLINES: Final = (
     ("seed-control", "locked"), ("fix-b", "locked"), ("fix-a", "split"), ("fix-b", "split"), ("fix-ab", "split"),
 )  # fmt: skip
 """The rows whose shortest way to break terminal-sticky Z3 confirms in every run: max, and each fix without a lock."""
-
-CORES: Final = 2
 
 LOOSE: Final[dict[str, Design]] = {}
 """Designs that neither ship nor can be imported: made in this process, of a merge that was extracted."""
@@ -119,17 +117,13 @@ def prove(rows: Sequence[Row], properties: Sequence[str], *, thorough: bool = Fa
     for row in rows:
         jobs.setdefault((row.design, row.atomicity), []).append(row.workers)
     hardest_first = sorted(jobs, key=lambda job: design_of(job[0]).clear, reverse=True)
-    # These processes are short, and build terms most of the time: looking for cycles costs more than it frees.
-    with ProcessPoolExecutor(max_workers=CORES, initializer=gc.disable) as pool:
+    with pool_of_cores(collect=False) as pool:
         futures = [
             pool.submit(decide, *job, sorted(jobs[job], reverse=True), properties, thorough=thorough)
             for job in hardest_first
         ]
-        try:
-            for future in as_completed(futures):
-                yield from future.result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+        for future in as_completed(futures):
+            yield from future.result()
 
 
 def decide(

@@ -18,17 +18,20 @@ and its hash can forge both. ``certificates.same`` computes every text again, wi
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
+import re
 import tarfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from contextlib import contextmanager
 from hashlib import sha256
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any, BinaryIO, Final, cast
 
 import attrs
 import cvc5
@@ -36,6 +39,7 @@ from attrs.validators import deep_iterable, instance_of
 
 import kvlatch.proofs
 import kvlatch.spec
+from kvlatch.proofs.processes import pool_of_cores
 from kvlatch.proofs.worlds import EVERYTHING, scope_of
 from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.model import ANY, build
@@ -46,7 +50,6 @@ FORMAT: Final = 2
 MANIFEST: Final = "manifest.json"
 SHIPPED: Final = Path(__file__).with_name("certificates.tar.gz")
 """The certificates of every pinned verdict."""
-CORES: Final = 2
 
 _COMPUTED_FROM: Final = {
     kvlatch.spec: ("designs", "merges", "model", "properties", "protocol", "status", "terms"),
@@ -58,6 +61,12 @@ _COMMANDS: Final = {
 }  # fmt: skip
 _LIMIT: Final = 10_000_000
 """cvc5's resource limit for one file; the hardest needs an eighth of it."""
+MOST_FILES: Final = 50_000
+MOST_BYTES_OF_A_FILE: Final = 32 * 2**20
+MOST_BYTES: Final = 512 * 2**20
+"""What certificates may hold, all together. Those that ship have 1,170 files, 12 MB, and half a MB in the largest."""
+_NAME: Final = r"[A-Za-z0-9_+*][A-Za-z0-9_.+*-]*(/[A-Za-z0-9_+*][A-Za-z0-9_.+*-]*){0,3}"
+"""A name of a file in a certificate directory: at most four parts, none of which begins with a dot."""
 
 _text: Any = attrs.field(validator=instance_of(str))
 _texts: Any = attrs.field(converter=tuple, validator=deep_iterable(instance_of(str)))
@@ -164,41 +173,90 @@ class Report:
 def opened(path: Path) -> Iterator[Path]:
     """A certificate directory; an archive of one is unpacked while it is looked at. Malformed if it is neither."""
     if path.is_dir():
+        _check_sizes((file.relative_to(path).as_posix(), _size(file)) for file in path.rglob("*") if not file.is_dir())
         yield path
         return
     with TemporaryDirectory(prefix="kvlatch-") as scratch:
         try:
+            _check_archive(path)
             with tarfile.open(path, "r:gz") as archive:
                 _unpack(archive, Path(scratch))
         except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
-            raise Malformed(f"{path}: no archive of certificates: {error}") from error
+            raise Malformed(f"{path}: not an archive of certificates: {error}") from error
         yield Path(scratch)
 
 
-def _unpack(archive: tarfile.TarFile, directory: Path) -> None:
-    """Write the files of an archive; Malformed if one is no plain file, or would lie somewhere else."""
+class _Capped(io.RawIOBase):
+    """A stream that ends in Malformed after so many bytes, whatever is said in it of its size."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self._left = stream, MOST_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(size if 0 <= size <= self._left else self._left + 1)
+        self._left -= len(data)
+        if self._left < 0:
+            raise Malformed(f"unpacked, it has more than {MOST_BYTES // 2**20} MiB, which no certificates have")
+        return data
+
+
+def _check_archive(path: Path) -> None:
+    """Read an archive to its end, before anything of it is written: Malformed if it holds too much, or a bad name."""
+    with gzip.open(path) as stream, tarfile.open(fileobj=_Capped(cast(BinaryIO, stream)), mode="r|") as archive:
+        _check_sizes(_named(archive))
+
+
+def _named(archive: tarfile.TarFile) -> Iterator[tuple[str, int | None]]:
+    """The members with their sizes; Malformed for a name that could lie outside, or hide another."""
+    seen: set[str] = set()
     for member in archive:
-        name = PurePosixPath(member.name)
-        content = archive.extractfile(member) if member.isreg() else None
-        if content is None or name.is_absolute() or ".." in name.parts:
+        if not re.fullmatch(_NAME, member.name) or member.name in seen:
             raise Malformed(f"{member.name}: not a file of a certificate directory")
-        target = directory / name
+        seen.add(member.name)
+        yield member.name, member.size if member.isreg() else None
+
+
+def _size(file: Path) -> int | None:
+    return file.stat().st_size if file.is_file() and not file.is_symlink() else None
+
+
+def _check_sizes(files: Iterable[tuple[str, int | None]]) -> None:
+    """Malformed unless all are plain files (with a size, not None), neither too many nor too large."""
+    total = 0
+    for number, (name, size) in enumerate(files, 1):
+        if size is None:
+            raise Malformed(f"{name}: not a file of a certificate directory")
+        total += size
+        if size > MOST_BYTES_OF_A_FILE or total > MOST_BYTES or number > MOST_FILES:
+            raise Malformed(f"{name}: too large, or one too many: no certificates have so much")
+
+
+def _unpack(archive: tarfile.TarFile, directory: Path) -> None:
+    """Write the files of an archive that has been checked."""
+    for member in archive:
+        content = archive.extractfile(member)
+        if content is None:
+            raise Malformed(f"{member.name}: not a file of a certificate directory")
+        target = directory / member.name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content.read())
 
 
 def recheck(path: Path, progress: Callable[[int, int], object] = lambda _done, _all: None) -> Report:
-    """Check a certificate directory, or an archive; ``progress`` is told how many files are done, and of how many."""
-    try:
-        with opened(path) as directory:
-            return _recheck(directory, Manifest.read(directory), progress)
-    except Malformed as error:
-        return Report(0, 0, 0, (str(error),))
+    """Check a certificate directory, or an archive; ``progress`` is told how many files are done, and of how many.
+
+    Raises Malformed if there is nothing that could be checked: no certificates, or those of another spec.
+    """
+    with opened(path) as directory:
+        return _recheck(directory, Manifest.read(directory), progress)
 
 
 def _recheck(directory: Path, manifest: Manifest, progress: Callable[[int, int], object]) -> Report:
     if manifest.spec != (installed := spec_hash()):
-        return Report(0, 0, 0, (f"{MANIFEST}: about the spec {manifest.spec}, and {installed} is installed",))
+        raise Malformed(f"{MANIFEST}: about the spec {manifest.spec}, and {installed} is installed")
     present = files_in(directory)
     findings = [
         *_listing(manifest, present),
@@ -208,7 +266,7 @@ def _recheck(directory: Path, manifest: Manifest, progress: Callable[[int, int],
     listed = [file for file in manifest.files if file.name in present]
     # The longest first, so that the two processes end together.
     listed.sort(key=lambda file: (directory / file.name).stat().st_size, reverse=True)
-    with ProcessPoolExecutor(max_workers=CORES) as pool:
+    with pool_of_cores() as pool:
         asked = {file: pool.submit(_wrong, directory, file, manifest.header(file)) for file in listed}
         for done, _ in enumerate(as_completed(asked.values()), 1):
             progress(done, len(listed))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import sys
 import traceback
+from contextlib import redirect_stdout
 from pathlib import Path
+from types import FrameType
 from typing import ClassVar
 
 
@@ -27,7 +29,8 @@ def load(name: str) -> object:
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        return getattr(importlib.import_module(module), attribute)
+        with redirect_stdout(sys.stderr):  # standard output is for reports
+            return getattr(importlib.import_module(module), attribute)
     except SystemExit as error:
         raise NotLoadable(f"{name}: importing {module} exits (sys.exit({error.code!r}))") from error
     except SyntaxError as error:
@@ -39,8 +42,18 @@ def load(name: str) -> object:
 
 
 def _place(error: Exception) -> str:
-    """What went wrong, with the user's own file and line where it was raised there."""
+    """What went wrong, with the last line of the user's own code on the way there."""
     text = " ".join(str(error).split())
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    mine = Path(__file__).name, "importlib"
-    return text if any(name in last.filename for name in mine) else f"{text} ({last.filename}, line {last.lineno})"
+    frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if _is_theirs(frame)]
+    if not frames:
+        return text
+    frame, line = frames[-1]
+    file = Path(frame.f_code.co_filename)
+    return f"{text} ({file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file}, line {line})"
+
+
+def _is_theirs(frame: FrameType) -> bool:
+    """Neither ours, nor of Python or attrs, nor generated."""
+    package = str(frame.f_globals.get("__name__")).partition(".")[0]
+    ours = package in ("kvlatch", "attr", "attrs") or package in sys.stdlib_module_names
+    return not ours and not frame.f_code.co_filename.startswith("<")

@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 import attrs
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.table import Column, Table
@@ -34,7 +35,7 @@ class Line:
 
 @attrs.frozen
 class Story:
-    """A run, told: its heading, a line for each step, the decisive one (None if there is none), a last sentence."""
+    """A run to be read: a heading, a line for each step, the number of the decisive line if any, a last sentence."""
 
     heading: str
     lines: tuple[Line, ...]
@@ -47,17 +48,54 @@ class Story:
         acting = {line.thread for line in self.lines}
         return (*(t for t in ("scheduler", "bootstrap") if t in acting), *sorted(acting - {"scheduler", "bootstrap"}))
 
+    def as_json(self) -> dict[str, object]:
+        """The story for machines: the number of the decisive line is ``fatal``."""
+        lines = [attrs.asdict(line) for line in self.lines]
+        return {"heading": self.heading, "lines": lines, "fatal": self.fatal, "sentence": self.sentence}
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        columns = _columns(self)
-        if Measurement.get(console, options.update(max_width=_ANY_WIDTH), columns).minimum > options.max_width:
-            columns = _list(self)
+        table = _columns(self)
+        if least_width(table, console) > options.max_width:
+            table = _list(self)
+        fit(table, console, options.max_width)
         yield Text(self.heading, "bold")
-        yield columns
+        yield table
         yield Text(self.sentence)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """At least as wide as the narrower of the two tables, in which no word is broken."""
+        least = min(least_width(table, console) for table in (_columns(self), _list(self)))
+        return Measurement(least, max(least, options.max_width))
+
+
+def least_width(table: Table, console: Console) -> int:
+    """The columns of text that a table needs at least: no word of it is broken."""
+    return Measurement.get(console, console.options.update(max_width=_ANY_WIDTH), table).minimum
+
+
+def fit(table: Table, console: Console, width: int) -> None:
+    """Give each column at least its longest word, and share what is left; rich alone would cut or break words.
+
+    Cells are strings or Text. A table that needs more than ``width`` gets what it needs.
+    """
+    needs = [(column, *_needs(column)) for column in table.columns]
+    left = width - least_width(table, console)
+    for served, (column, word, line) in enumerate(sorted(needs, key=lambda need: need[2] - need[1])):
+        more = max(0, min(line - word, left // (len(needs) - served)))
+        column.width = word + more
+        left -= more
+
+
+def _needs(column: Column) -> tuple[int, int]:
+    """The width of a column's longest word, and of its longest line."""
+    texts = [str(cell) for cell in (column.header, *column.cells)]
+    line = max(cell_len(line) for text in texts for line in (text.splitlines() or [""]))
+    words = [cell_len(word) for text in texts for word in text.split()]
+    return max([line] if column.no_wrap else words, default=0), line
 
 
 def text(story: Story, width: int = 120) -> str:
-    """The story as plain text of at most so many columns."""
+    """The story as plain text, ``width`` columns wide at most."""
     output = io.StringIO()
     Console(file=output, width=width, color_system=None).print(story)
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
@@ -107,7 +145,7 @@ def _table(story: Story, headings: Sequence[str], cells: Callable[[Line], list[s
     """
     times, polls = (any(getattr(line, field) for line in story.lines) for field in ("time", "poll"))
     shown = ["#", *["time"] * times, *headings, "table", *["poll"] * polls]
-    columns = (Column(Text(heading)) for heading in shown)
+    columns = (Column(Text(heading), no_wrap=heading in ("#", "time")) for heading in shown)
     table = Table(*columns, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
     for line in story.lines:
         fatal = line.number == story.fatal

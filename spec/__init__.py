@@ -11,3 +11,6 @@
 
 Nothing here is imported but attrs and the standard library.
 """
+
+if __name__ != "kvlatch.spec":  # as at the root of a checkout, where two copies of every class would be made
+    raise ImportError("import kvlatch.spec, not spec: its KVPoll would not be that of kvlatch")

@@ -13,6 +13,7 @@ import difflib
 import json
 import os
 import re
+import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +29,8 @@ from kvlatch.spec.status import KVPoll
 from kvlatch.spec.terms import All, Any, Field, Is, Not, Same, State, Stores, Term, Var, fields
 
 SUFFIX: Final = ".itf.json"
+LARGEST: Final = 32 * 2**20
+"""Bytes of a trace that is read at most; the longest that ships has 20,000."""
 _ACTION, _PICKS, _INIT = "mbt::actionTaken", "mbt::nondetPicks", "init"
 _FORMAT: Final = {"format": "ITF", "format-description": "https://apalache-mc.org/docs/adr/015adr-trace.html"}
 _SIZES: Final = tuple(field.name for field in attrs.fields(Instance))
@@ -136,21 +139,35 @@ def _state(number: int, step: Step) -> dict[str, object]:
 
 
 def read(path: Path) -> Trace:
-    """Read a trace. What it says has yet to be verified."""
+    """Read a trace, from a file or a pipe. What it says has yet to be verified."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(_content(path).decode())
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise TraceError(f"{path}: not UTF-8: byte {error.start}") from error
     except json.JSONDecodeError as error:
         raise TraceError(f"{path}: not JSON: line {error.lineno}, column {error.colno}: {error.msg}") from error
+    except TraceError:
+        raise
     except (ValueError, RecursionError) as error:
         raise TraceError(f"{path}: not JSON that a trace would have: {error}") from error
     try:
         return _parse(document)
     except TraceError as error:
         raise TraceError(f"{path}: {error}") from error
+
+
+def _content(path: Path) -> bytes:
+    """What a file or a pipe holds; TraceError for anything else, and for more than a trace would have."""
+    with path.open("rb") as file:
+        kind = os.fstat(file.fileno()).st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISFIFO(kind)):
+            raise TraceError(f"{path}: neither a file nor a pipe")
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise TraceError(f"{path}: larger than {LARGEST // 2**20} MiB, which no trace is")
+    return content
 
 
 def _parse(document: object) -> Trace:

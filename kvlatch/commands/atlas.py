@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
-from kvlatch.commands.common import console
+from kvlatch.commands.common import console, json_option, put
 from kvlatch.commands.exits import OK
 from kvlatch.proofs import atlas as atlases
 from kvlatch.proofs.atlas import Atlas, Clash, Renumberings, letter, orders_text
@@ -20,14 +20,14 @@ from kvlatch.proofs.merge_laws import CLEARS, PROFILES, SHARED, STATUSES, Cells
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@json_option()
 def atlas(as_json: bool) -> int:
     """Count the merges: which tables obey which laws, and why no renumbering of the statuses is a fix."""
     counted = atlases.atlas()
     if as_json:
         click.echo(json.dumps(atlases.as_json(counted)))
     else:
-        console().print(*report(counted), sep="\n")
+        put(console(), *report(counted))
     return OK
 
 

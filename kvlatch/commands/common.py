@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
+from click.core import ParameterSource
 
 from kvlatch.commands.exits import USAGE, Failure
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
     from kvlatch.spec.designs import Design
 
-_PIPED_WIDTH: Final = 160
+Decorator = Callable[[Callable[..., object]], Callable[..., object]]
+PIPED_WIDTH: Final = 160
 """Columns when the output is not a terminal: enough for the whole matrix."""
+_ANY_WIDTH: Final = 10_000
 
 profile_option = click.option(
     "--profile",
@@ -58,7 +63,10 @@ def _file_can_be_written(context: click.Context, parameter: click.Parameter, pat
     return _can_be_written(context, parameter, path)
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def json_option(says: str = "One JSON object; ids in it are strings.") -> Decorator:
+    """``--json``: what goes to standard output is for machines, and nothing else goes there."""
+    return click.option("--json", "as_json", is_flag=True, help=says)
+
 
 junit_option = click.option(
     "--junit",
@@ -68,13 +76,18 @@ junit_option = click.option(
     help="Also write a JUnit report.",
 )
 
-traces_option = click.option(
-    "--traces",
-    metavar="DIRECTORY",
-    type=click.Path(path_type=Path, file_okay=False),
-    callback=_can_be_written,
-    help="Write what is found there, as traces.",
-)
+
+def traces_option(says: str, default: str | None = None) -> Decorator:
+    """``--traces DIRECTORY``, which is made when there is something to be written."""
+    return click.option(
+        "--traces",
+        metavar="DIRECTORY",
+        type=click.Path(path_type=Path, file_okay=False),
+        callback=_can_be_written,
+        default=default,
+        show_default=default is not None,
+        help=says,
+    )
 
 
 def chosen_design(name: str | None) -> Design | None:
@@ -91,4 +104,40 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    return Console(file=stream, width=None if stream.isatty() else _PIPED_WIDTH)
+    return Console(file=stream, width=None if stream.isatty() else PIPED_WIDTH)
+
+
+def put(console: Console, *renderables: RenderableType) -> None:
+    """Print so that nothing is cut: what has too long words for the console is as wide as they need."""
+    from rich.measure import Measurement
+    from rich.table import Table
+
+    from kvlatch.reference.story import fit
+
+    width = console.width
+    for renderable in renderables:
+        least = Measurement.get(console, console.options.update(max_width=_ANY_WIDTH), renderable).minimum
+        if isinstance(renderable, Table):
+            fit(renderable, console, width)
+        console.width = max(width, least)
+        console.print(renderable, highlight=False, crop=False)
+        console.width = width
+
+
+@contextmanager
+def progress(what: str, total: int | None = None) -> Iterator[Callable[[int, int | None], None]]:
+    """A bar on a terminal's standard error, and nothing elsewhere; the function takes how much is done, and of what."""
+    from rich.progress import Progress
+
+    with Progress(console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done, of: bar.update(task, completed=done, total=of)
+
+
+def refuse(parameters: Iterable[str], because: str) -> None:
+    """Exit 2 if one of these parameters was given on the command line, where it would have no effect."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        if name in parameters and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise Failure(f"{parameter.opts[0]} has no effect {because}", USAGE)

@@ -12,7 +12,8 @@ from typing import Final, NoReturn
 
 import click
 
-from kvlatch.commands.exits import INTERNAL, INTERRUPTED, OK, Failure
+from kvlatch.commands import streams
+from kvlatch.commands.exits import INTERNAL, INTERRUPTED, OK, USAGE, Failure
 
 COMMANDS: Final = {
     "atlas": "Count the merges: which tables obey which laws, and why no renumbering of the statuses is a fix.",
@@ -26,6 +27,10 @@ COMMANDS: Final = {
     "vectors": "Write test vectors for managers in any language.",
 }
 """Each command, and its line in ``kvlatch --help``; ``kvlatch.commands.NAME`` defines a function of that name."""
+
+
+_Z3_INTERRUPTED: Final = "interrupted from keyboard"
+"""Z3 takes Ctrl-C itself while it works, and says so as its reason not to know."""
 
 
 class _Commands(click.Group):
@@ -46,28 +51,54 @@ class _Commands(click.Group):
 
 
 def main() -> NoReturn:
-    """Run the command line; an uncaught exception exits with 70."""
+    """Run the command line, and exit with its code; an uncaught exception exits with 70."""
+    streams.guard()
     try:
-        code = cli.main(prog_name="kvlatch", standalone_mode=False)
-    except click.exceptions.Exit as done:
-        code = done.exit_code
-    except click.ClickException as error:
-        click.echo(f"kvlatch: {error.format_message()}", err=True)
-        code = error.exit_code
+        code = _exit_code()
+        sys.stdout.flush()  # here, and not when Python ends: a full disk is one line
     except Failure as failure:
         click.echo(f"kvlatch: {failure}", err=True)
         code = failure.code
+    sys.exit(code)
+
+
+def _exit_code() -> int:
+    try:
+        code = cli.main(prog_name="kvlatch", standalone_mode=False)
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return error.exit_code
+    except click.ClickException as error:
+        raise Failure(_one_line(error), error.exit_code) from error
     except (KeyboardInterrupt, click.Abort):
-        click.echo("kvlatch: interrupted", err=True)
-        code = INTERRUPTED
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader has gone, as in `kvlatch prove | head`; Python would complain once more
-        code = OK
-    except Exception:  # noqa: BLE001  # whatever it is, it must not exit with 1 and read as "violated"
-        traceback.print_exc()
-        click.echo("kvlatch: internal error, please report it with the lines above", err=True)
-        code = INTERNAL
-    sys.exit(code if isinstance(code, int) else OK)
+        raise Failure("interrupted", INTERRUPTED) from None
+    except Failure:
+        raise
+    except SystemExit as error:  # no code of ours exits like that: what was loaded or called for the user did
+        raise Failure(f"the code under test called sys.exit({error.code!r})", USAGE) from error
+    except OSError as error:
+        if error.filename is None:
+            return _internal()
+        raise Failure(f"{error.filename}: {error.strerror}", USAGE) from error
+    except Exception as error:  # noqa: BLE001  # whatever it is, it must not exit with 1 and read as "violated"
+        if _Z3_INTERRUPTED in str(error):
+            raise Failure("interrupted", INTERRUPTED) from None
+        return _internal()
+    return code if isinstance(code, int) else OK
+
+
+def _one_line(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    said = " ".join(error.format_message().split())
+    return f"{said} (see {context.command_path} --help)" if context and isinstance(error, click.UsageError) else said
+
+
+def _internal() -> int:
+    traceback.print_exc()
+    click.echo("kvlatch: internal error, please report it with the lines above", err=True)
+    return INTERNAL
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

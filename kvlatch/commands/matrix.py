@@ -1,4 +1,4 @@
-"""The verdict matrix: as a table to read, as JSON lines and as JUnit.
+"""The verdict matrix: as a table to read, as JSON lines, as JUnit, and as annotations in CI.
 
 A cell says ``holds``, or the length of the shortest counterexample with the suffix of the world that it needs
 (``worlds.py``).
@@ -6,22 +6,32 @@ A cell says ``holds``, or the length of the shortest counterexample with the suf
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ET
+import inspect
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import Final
 
 from rich.table import Table
 from rich.text import Text
 
+from kvlatch.commands import show
+from kvlatch.commands.annotations import Annotation, block
+from kvlatch.commands.junit import Case
 from kvlatch.proofs import pins
-from kvlatch.proofs.prove import Cell, Row
+from kvlatch.proofs.prove import Cell, Row, design_of, trace_of
 from kvlatch.proofs.verdicts import Proved, Refuted, Unknown
+from kvlatch.reference.story import Story, text
+from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.properties import PROPERTIES
 
 _NAMES: Final = tuple(prop.name for prop in PROPERTIES)
+_LEAST: Final = 9
+"""Columns of a property's cells, so that tables below each other line up."""
+_GAP: Final = 2
+
+Failures = Mapping[tuple[Row, str], str]
+"""Why each cell that fails does so, in a few words: it is not as expected, or it does not hold."""
 
 
 def as_json(cell: Cell) -> dict[str, object]:
@@ -49,29 +59,53 @@ def _rounded(times: Mapping[str, float]) -> dict[str, float]:
     return {name: round(ms, 1) for name, ms in times.items()}
 
 
+# --------------------------------------------------------------------------------------------------------------------
+# For a person
+
+
 def tables(cells: Sequence[Cell], width: int) -> Iterable[Table]:
-    """The matrix, as many properties side by side as fit; two numbers are for one worker and for two."""
+    """The matrix, as many properties side by side as fit, one at least; two numbers are for one worker and for two."""
     names = [name for name in _NAMES if any(cell.prop == name for cell in cells)]
     by_place = {(cell.row, cell.prop): pins.text(cell.verdict) for cell in cells}
     rows = list(dict.fromkeys(cell.row for cell in cells))
-    first = max(len(f"{row.design} {row.atomicity}") for row in rows)
-    columns = max(1, (width - first - 2) // 11)
-    for start in range(0, len(names), columns):
-        table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True)
+    groups = [list(group) for _, group in groupby(rows, key=lambda row: (row.design, row.atomicity))]
+    words = {name: [_joined([by_place[row, name] for row in group]) for group in groups] for name in names}
+    labels = [f"{group[0].design} {group[0].atomicity}" for group in groups]
+    for shown in _fitting({name: _width(name, words[name]) for name in names}, width - max(map(len, labels))):
+        table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
         table.add_column("design", no_wrap=True)
-        shown = names[start : start + columns]
         for name in shown:
-            table.add_column(name.replace("-", "-\n", 1), justify="right", no_wrap=True, min_width=9)
-        for (design, atomicity), several in groupby(rows, key=lambda row: (row.design, row.atomicity)):
-            group = list(several)
-            said = [[by_place[row, name] for row in group] for name in shown]
-            table.add_row(Text(f"{design} {atomicity}"), *(_cell(words) for words in said))
+            table.add_column(_heading(name), justify="right", no_wrap=True, min_width=_width(name, words[name]))
+        for number, label in enumerate(labels):
+            table.add_row(Text(label), *(_cell(words[name][number]) for name in shown))
         yield table
 
 
-def _cell(words: list[str]) -> Text:
-    joined = words[0] if len(set(words)) == 1 else "/".join(words)
-    return Text(joined, style="green" if joined == "holds" else "yellow" if "unknown" in joined else "")
+def _fitting(widths: Mapping[str, int], width: int) -> Iterable[list[str]]:
+    """Names in groups that fit side by side; a group has one name at least."""
+    shown: list[str] = []
+    for name in widths:
+        if shown and sum(_GAP + widths[other] for other in [*shown, name]) > width:
+            yield shown
+            shown = []
+        shown.append(name)
+    yield shown
+
+
+def _heading(name: str) -> str:
+    return name.replace("-", "-\n", 1)
+
+
+def _width(name: str, words: Iterable[str]) -> int:
+    return max(_LEAST, *map(len, _heading(name).split("\n")), *map(len, words))
+
+
+def _joined(words: list[str]) -> str:
+    return words[0] if len(set(words)) == 1 else "/".join(words)
+
+
+def _cell(word: str) -> Text:
+    return Text(word, style="green" if word == "holds" else "yellow" if "unknown" in word else "")
 
 
 def legend(cells: Sequence[Cell]) -> str:
@@ -82,16 +116,17 @@ def legend(cells: Sequence[Cell]) -> str:
     if scopes:
         lines.append("holds    in any run, however long, by induction that Z3 and cvc5 have checked:")
         lines += [f"         {scope}" for scope in scopes]
-    if any(word[0].isdigit() for word in said):
+    numbers = [word for word in said if word[0].isdigit()]
+    if numbers:
         lines.append("12       steps of the shortest counterexample; 21/16: with one worker / with two workers")
-    if any("d" in word for word in said if word[0].isdigit()):
+    if any("d" in word for word in numbers):
         lines.append("5d       needs a disorderly network: a message is lost, doubled, early or late")
-    if any("r" in word for word in said if word[0].isdigit()):
+    if any("r" in word for word in numbers):
         lines.append("9r       needs a second request that uses the same room id")
     return "\n".join(lines)
 
 
-def summary(cells: Sequence[Cell], failures: Mapping[tuple[Row, str], str], seconds: float, *, selection: bool) -> str:
+def summary(cells: Sequence[Cell], failures: Failures, seconds: float, *, selection: bool) -> str:
     """The last line."""
     counts = Counter(type(cell.verdict).__name__.lower() for cell in cells)
     told = ", ".join(f"{counts[kind]} {kind}" for kind in ("proved", "refuted", "unknown") if counts[kind])
@@ -102,16 +137,83 @@ def summary(cells: Sequence[Cell], failures: Mapping[tuple[Row, str], str], seco
     return f"{len(cells)} cells: {told}; {verdict}. {seconds:.1f} s"
 
 
-def junit(cells: Iterable[Cell], failures: Mapping[tuple[Row, str], str], path: Path) -> None:
-    """Write the cells as JUnit test cases; ``failures`` says which fail and why."""
-    cells = list(cells)
-    suite = ET.Element("testsuite", name="kvlatch prove", tests=str(len(cells)), failures=str(len(failures)))
-    for cell in cells:
-        row = cell.row
-        name = f"{cell.prop} [{row.workers} workers]"
-        case = ET.SubElement(
-            suite, "testcase", classname=f"{row.design}.{row.atomicity}", name=name, time=f"{cell.ms / 1000:.3f}"
-        )
-        if (why := failures.get((row, cell.prop))) is not None:
-            ET.SubElement(case, "failure", message=why)
-    ET.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
+# --------------------------------------------------------------------------------------------------------------------
+# For a CI
+
+
+def cases(cells: Sequence[Cell], failures: Failures) -> list[Case]:
+    """The cells as JUnit cases. One that fails says what broke, with the steps of its counterexample."""
+    return [_case(cell, failures.get((cell.row, cell.prop)), _seconds(cell, cells)) for cell in cells]
+
+
+def _case(cell: Cell, why: str | None, seconds: float) -> Case:
+    row = cell.row
+    name = f"{cell.prop} [{row.workers} worker{'s' * (row.workers > 1)}]"
+    failure = None if why is None else _failure(cell, why)
+    file, line = _place(row.design)
+    return Case(f"{row.design}.{row.atomicity}", name, failure, seconds, file=file, line=line)
+
+
+def _failure(cell: Cell, why: str) -> str:
+    match cell.verdict:
+        case Refuted():
+            story = _story(cell)
+            expected = f" ({why})" if "expected" in why else ""
+            return f"{story.sentence}{expected}\n{text(story)}"
+        case Unknown(reason):
+            return f"unknown, which is no pass: {reason}"
+        case Proved(scope):
+            return f"{why}\nproved: {scope}"
+
+
+def _seconds(cell: Cell, cells: Iterable[Cell]) -> float:
+    """How long an engine worked; what follows from a proof for more workers took as long as that proof."""
+    alike = (one.ms for one in cells if _key(one) == _key(cell) and type(one.verdict) is type(cell.verdict))
+    return (cell.ms or max(alike)) / 1000
+
+
+def _key(cell: Cell) -> tuple[str, str, str]:
+    return cell.row.design, cell.row.atomicity, cell.prop
+
+
+def annotated(cells: Sequence[Cell], failures: Failures) -> list[Annotation]:
+    """One for each design that fails; at the user's own merge, if the design is theirs."""
+    found = []
+    for design in dict.fromkeys(row.design for row, _ in failures):
+        mine = [cell for cell in cells if cell.row.design == design and (cell.row, cell.prop) in failures]
+        shortest = _shortest(mine)
+        sentence = _story(shortest).sentence if shortest else _failure(mine[0], _why(mine[0], failures))
+        names = list(dict.fromkeys(cell.prop for cell in mine))
+        of = f"{len(names)} properties: {', '.join(names)}. " if len(names) > 1 else ""
+        found.append(Annotation(f"kvlatch prove: {design}", of + sentence.partition("\n")[0], *_place(design)))
+    return found
+
+
+def page(cells: Sequence[Cell], failures: Failures, last_line: str) -> str:
+    """Markdown for the page of a step: what failed, design by design, and the shortest counterexample."""
+    if not failures:
+        return ""
+    told = [f"- **{row} {prop}**: {why}" for (row, prop), why in failures.items()]
+    shortest = _shortest([cell for cell in cells if (cell.row, cell.prop) in failures])
+    run = ["", block(text(_story(shortest)))] if shortest else []
+    return "\n".join(["### kvlatch prove", "", last_line, "", *told, *run])
+
+
+def _shortest(cells: Iterable[Cell]) -> Cell | None:
+    lengths = {cell.verdict.length: cell for cell in cells if isinstance(cell.verdict, Refuted)}
+    return lengths[min(lengths)] if lengths else None
+
+
+def _why(cell: Cell, failures: Failures) -> str:
+    return failures[cell.row, cell.prop]
+
+
+def _story(cell: Cell) -> Story:
+    return show.table(trace_of(cell), design_of(cell.row.design))
+
+
+def _place(design: str) -> tuple[str | None, int | None]:
+    """File and line of the merge of a user's own design; nothing for one that ships, which is not theirs to mend."""
+    merge = None if design in DESIGNS else inspect.unwrap(design_of(design).merge)
+    code = getattr(merge, "__code__", None)
+    return (None, None) if code is None else (code.co_filename, code.co_firstlineno)

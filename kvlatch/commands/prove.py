@@ -3,49 +3,60 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import attrs
 import click
-from rich.progress import Progress
 
-from kvlatch.commands import matrix, show
-from kvlatch.commands.common import console
+from kvlatch.commands import junit, matrix, show
+from kvlatch.commands.annotations import annotate
+from kvlatch.commands.common import console, json_option, junit_option, progress, put, refuse, traces_option
 from kvlatch.commands.exits import INTERNAL, OK, UNKNOWN, USAGE, VIOLATED, Failure
 from kvlatch.proofs import pins
 from kvlatch.proofs.certificates import Refused, certify, check_target
 from kvlatch.proofs.prove import Cell, Disagreement, Row, UnknownName, design_of, select, trace_name, trace_of
 from kvlatch.proofs.prove import prove as decide
 from kvlatch.proofs.verdicts import Unknown
+from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.properties import BY_NAME
 from kvlatch.spec.traces import SUFFIX, write
 
+if TYPE_CHECKING:
+    from kvlatch.proofs.ptx.kernels import Finding
+
+_SELECTION = ("designs", "atomicities", "properties", "workers")
+
+
+@attrs.frozen
+class Outputs:
+    """Where the verdicts go, besides the terminal. ``traces`` is None where no trace is written."""
+
+    as_json: bool
+    junit: Path | None
+    traces: Path | None
+    certificates: Path | None
+
 
 @click.command()
-@click.option("--design", "designs", multiple=True, metavar="NAME", help="A design that ships, or your module:NAME.")
+@click.option("--design", "designs", multiple=True, metavar="NAME", help="A design that ships, or your MODULE:NAME.")
 @click.option("--atomicity", "atomicities", multiple=True, type=click.Choice(["locked", "split", "cas"]))
 @click.option("--property", "properties", multiple=True, metavar="NAME", help="One of the twelve properties.")
 @click.option("--workers", multiple=True, type=click.IntRange(1, 4), help="Transfer workers; by default 1 and 2.")
 @click.option("--only", type=click.Choice(["ptx"]), help="Instead, the CUDA kernels: the PTX that NVRTC emits.")
 @click.option("--thorough", is_flag=True, help="Every cell by every engine that can decide it (minutes).")
-@click.option(
-    "--traces",
-    type=click.Path(path_type=Path, file_okay=False),
-    default="traces",
-    show_default=True,
-    help="Where counterexamples of a selection are written.",
-)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@traces_option("Where counterexamples of a selection are written.", default="traces")
 @click.option(
     "--certificates",
     type=click.Path(path_type=Path),
     help="Also write files that another solver can check: into a directory, or an archive NAME.tar.gz.",
 )
-@click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Also write a JUnit report.")
-@click.option("--pin", is_flag=True, help="Make these verdicts, and their traces, the expected ones.")  # fmt: skip
+@click.option("--pin", is_flag=True, help="Make these verdicts, and their traces, the expected ones.")
+@junit_option
+@json_option("One JSON object a line, one line a cell.")
 def prove(
     designs: tuple[str, ...],
     atomicities: tuple[str, ...],
@@ -53,11 +64,8 @@ def prove(
     workers: tuple[int, ...],
     only: str | None,
     thorough: bool,
-    traces: Path,
-    as_json: bool,
-    junit: Path | None,
-    certificates: Path | None,
     pin: bool,
+    **outputs: object,
 ) -> int:
     """Decide properties of designs, for any run of an instance.
 
@@ -65,47 +73,41 @@ def prove(
     or a counterexample. With one: exit 0 if everything selected holds, 1 if something is violated (its trace is
     written), 3 if something is unknown.
     """
-    if only is not None:
-        return _prove_kernels(as_json=as_json)
-    if certificates:
-        _certificates_may_go(certificates)
+    out = Outputs(**outputs)  # type: ignore[arg-type]  # click has checked them
     selection = bool(designs or atomicities or properties or workers)
+    if only is not None:
+        refuse((*_SELECTION, "thorough", "traces", "certificates", "pin"), f"with --only {only}")
+        return _prove_kernels(out)
+    if selection:
+        refuse(("pin",), "on a selection: only the whole matrix can be pinned")
+    else:
+        refuse(("traces",), "without a selection: the traces of the whole matrix are those that ship with kvlatch")
     start = time.perf_counter()
     try:
         names = _properties(properties)
-        rows = select(designs, atomicities, workers)
-        cells = _decide(rows, names, thorough=thorough, as_json=as_json)
-        seconds = time.perf_counter() - start
-        if pin:
-            pins.pin(cells)
+        rows = _rows(designs, atomicities, workers)
+        _can_be_certified(out.certificates, rows)
+        cells = _decide(rows, names, thorough=thorough, as_json=out.as_json)
     except UnknownName as error:
         raise Failure(str(error), USAGE) from error
     except Disagreement as error:
         raise Failure(f"the engines disagree, so nothing here can be believed: {error}", INTERNAL) from error
-    if not as_json:
-        _print_matrix(cells)
     if pin:
+        pins.pin(cells)
         _pin_traces(cells)
-    failures = _failures(cells, against_pins=not selection)
-    if junit:
-        matrix.junit(cells, failures, junit)
-    _report(cells, failures, seconds, traces=traces if selection else None, quiet=as_json)
-    if certificates:
-        _certify(cells, certificates, quiet=as_json)
-    verdicts = {type(cell.verdict).__name__ for cell in cells}
-    if not failures:
-        return OK
-    return VIOLATED if not selection or "Refuted" in verdicts else UNKNOWN
+    seconds = time.perf_counter() - start
+    return _report(cells, seconds, out if selection else attrs.evolve(out, traces=None))
 
 
-def _prove_kernels(*, as_json: bool) -> int:
-    """Every kernel on every architecture, and every planted bug refuted."""
-    from kvlatch.proofs.ptx import kernels  # its solver objects are not needed for the matrix
-
-    findings = [*kernels.prove_kernels(), *kernels.refute_planted()]
-    for line in [json.dumps(kernels.as_json(f)) for f in findings] if as_json else kernels.lines(findings):
-        click.echo(line)
-    return kernels.exit_code(findings)
+def _rows(designs: Sequence[str], atomicities: Sequence[str], workers: Sequence[int]) -> list[Row]:
+    """The rows of the selection, each once; UnknownName if something that was named selects none."""
+    rows = list(dict.fromkeys(select(designs, atomicities, workers)))
+    left = {row.design for row in rows}, {row.atomicity for row in rows}
+    if idle := [name for name in designs if name not in left[0]]:
+        raise UnknownName(f"{idle[0]} claims no {' or '.join(atomicities)}, so nothing of it is selected")
+    if idle := [name for name in atomicities if name not in left[1]]:
+        raise UnknownName(f"none of {', '.join(designs)} claims {idle[0]}, so --atomicity {idle[0]} selects nothing")
+    return rows
 
 
 def _properties(wanted: Sequence[str]) -> list[str]:
@@ -115,23 +117,62 @@ def _properties(wanted: Sequence[str]) -> list[str]:
     return [name for name in BY_NAME if name in wanted or not wanted]
 
 
+def _can_be_certified(target: Path | None, rows: Sequence[Row]) -> None:
+    """Say before the proofs, not after them, that their certificates cannot be written."""
+    if target is None:
+        return
+    if strange := [row.design for row in rows if row.design not in DESIGNS]:
+        raise Failure(f"{strange[0]} does not ship with kvlatch, so nobody else could check its certificates", USAGE)
+    try:
+        check_target(target)
+    except Refused as error:
+        raise Failure(str(error), USAGE) from error
+
+
 def _decide(rows: Sequence[Row], names: Sequence[str], *, thorough: bool, as_json: bool) -> list[Cell]:
     """All cells, in the order of the rows; JSON lines as they come, progress on a terminal."""
     decided: dict[Row, list[Cell]] = {}
-    with Progress(console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task("deciding", total=len(rows))
+    with progress("deciding", len(rows)) as done:
         for cells in decide(rows, names, thorough=thorough):
-            row = cells[0].row
-            decided[row] = cells
-            progress.update(task, advance=1, description=f"{row.design} {row.atomicity}, {row.workers} workers")
+            decided[cells[0].row] = cells
+            done(len(decided), len(rows))
             if as_json:
                 for cell in cells:
                     click.echo(json.dumps(matrix.as_json(cell)))
     return [cell for row in rows for cell in decided[row]]
 
 
+def _report(cells: Sequence[Cell], seconds: float, out: Outputs) -> int:
+    """Put the verdicts out; the exit code. With ``out.traces``, what was selected has to hold; else, to be expected."""
+    selection = out.traces is not None
+    failures = _failures(cells, against_pins=not selection)
+    if not out.as_json:
+        _print_matrix(cells)
+    if out.junit is not None:
+        junit.write(out.junit, "kvlatch prove", matrix.cases(cells, failures))
+    terminal = console(stderr=out.as_json)
+    if out.traces is not None:
+        _write_traces(cells, out.traces, as_json=out.as_json)
+    else:
+        for (row, prop), why in failures.items():
+            terminal.print(f"not as expected: {row} {prop}: {why}", highlight=False, soft_wrap=True)
+    for cell in cells:
+        if isinstance(cell.verdict, Unknown):
+            terminal.print(f"unknown: {cell.row} {cell.prop}: {cell.verdict.reason}", highlight=False, soft_wrap=True)
+    last_line = matrix.summary(cells, failures, seconds, selection=selection)
+    if out.certificates is not None:
+        _certify(cells, out.certificates, quiet=out.as_json)
+    if not out.as_json:
+        terminal.print(last_line, highlight=False, soft_wrap=True)
+    annotate(matrix.annotated(cells, failures), matrix.page(cells, failures, last_line))
+    if not failures:
+        return OK
+    refuted = any(pins.text(cell.verdict) not in ("holds", "unknown") for cell in cells)
+    return VIOLATED if not selection or refuted else UNKNOWN
+
+
 def _failures(cells: Sequence[Cell], *, against_pins: bool) -> dict[tuple[Row, str], str]:
-    """Why each cell fails that does: it is not as expected; or, in a selection, it does not hold."""
+    """The cells that fail, and why: the verdict is not the expected one; or, in a selection, it is not ``holds``."""
     if against_pins:
         return pins.differences(cells)
     return {(cell.row, cell.prop): said for cell in cells if (said := pins.text(cell.verdict)) != "holds"}
@@ -140,48 +181,27 @@ def _failures(cells: Sequence[Cell], *, against_pins: bool) -> dict[tuple[Row, s
 def _print_matrix(cells: Sequence[Cell]) -> None:
     out = console()
     for table in matrix.tables(cells, out.width):
-        out.print(table)
-        out.print()
-    out.print(matrix.legend(cells), highlight=False)
+        put(out, table, "")
+    put(out, matrix.legend(cells))
 
 
-def _report(
-    cells: Sequence[Cell],
-    failures: dict[tuple[Row, str], str],
-    seconds: float,
-    *,
-    traces: Path | None,
-    quiet: bool,
-) -> None:
-    """What the numbers mean for the one who asked: counts, and each failure with the way to see it."""
-    out = console(stderr=quiet)
-    if traces is None:
-        for (row, prop), why in failures.items():
-            out.print(f"not as expected: {row} {prop}: {why}", highlight=False)
-    else:
-        for number, cell in enumerate(pins.counterexamples(cells)):
-            trace, path = trace_of(cell), traces / trace_name(cell)
-            traces.mkdir(parents=True, exist_ok=True)
-            write(trace, path)
-            if number == 0 and not quiet:
-                out.print(show.table(trace, design_of(cell.row.design)))
-            out.print(f"{path}: {trace.description}", highlight=False, soft_wrap=True)
-    for cell in cells:
-        if isinstance(cell.verdict, Unknown):
-            out.print(f"unknown: {cell.row} {cell.prop}: {cell.verdict.reason}", highlight=False)
-    if os.environ.get("GITHUB_ACTIONS"):
-        for (row, prop), why in failures.items():
-            click.echo(f"::error title=kvlatch::{row} {prop}: {why}", err=True)
-    if not quiet:
-        out.print(matrix.summary(cells, failures, seconds, selection=traces is not None), highlight=False)
-
-
-def _certificates_may_go(directory: Path) -> None:
-    """Say so before the proofs, not after them, if the directory holds something else."""
-    try:
-        check_target(directory)
-    except Refused as error:
-        raise Failure(str(error), USAGE) from error
+def _write_traces(cells: Sequence[Cell], folder: Path, *, as_json: bool) -> None:
+    """Write the counterexamples of a selection, show the first one, and say how to see each."""
+    out = console(stderr=as_json)
+    found = {folder / trace_name(cell): cell for cell in pins.counterexamples(cells)}
+    if not found:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, cell in found.items():
+        write(trace_of(cell), path)
+    first = next(iter(found.values()))
+    if not as_json:
+        put(out, show.table(trace_of(first), design_of(first.row.design)))
+    for path, cell in found.items():
+        out.print(f"{path}: {trace_of(cell).description}", highlight=False, soft_wrap=True, markup=False)
+    design = [] if first.row.design in DESIGNS else ["--design", first.row.design]
+    again = shlex.join(["kvlatch", "show", str(next(iter(found))), *design])
+    out.print(f"see a trace with: {again}", highlight=False, soft_wrap=True, markup=False)
 
 
 def _certify(cells: Sequence[Cell], directory: Path, *, quiet: bool) -> None:
@@ -202,3 +222,33 @@ def _pin_traces(cells: Sequence[Cell]) -> None:
     for old in directory.glob(f"*{SUFFIX}"):
         if old.name not in kept:
             old.unlink()
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# The kernels
+
+
+def _prove_kernels(out: Outputs) -> int:
+    """Every kernel on every architecture, and every planted bug refuted."""
+    from kvlatch.proofs.ptx import kernels  # its solver objects are not needed for the matrix
+
+    findings = [*kernels.prove_kernels(), *kernels.refute_planted()]
+    for line in [json.dumps(kernels.as_json(f)) for f in findings] if out.as_json else kernels.lines(findings):
+        click.echo(line)
+    if out.junit is not None:
+        junit.write(out.junit, "kvlatch prove --only ptx", [_kernel_case(finding) for finding in findings])
+    return kernels.exit_code(findings)
+
+
+def _kernel_case(finding: Finding) -> junit.Case:
+    """A finding as a JUnit case: a planted bug passes if it is refuted, all else if it is proved."""
+    target = "any GPU" if finding.architecture is None else f"sm_{finding.architecture}"
+    case = junit.Case(
+        f"{finding.kernel}.{target}",
+        f"{finding.obligation} [{finding.planted}]" if finding.planted else finding.obligation,
+        seconds=finding.ms / 1000,
+    )
+    if finding.verdict == "not checked":
+        return attrs.evolve(case, skipped=finding.reason)
+    right = "refuted" if finding.planted else "proved"
+    return case if finding.verdict == right else attrs.evolve(case, failure=f"not {right}: {finding}")

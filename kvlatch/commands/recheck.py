@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import attrs
 import click
-from rich.progress import Progress
 
-from kvlatch.commands.common import console
-from kvlatch.commands.exits import OK, VIOLATED
-from kvlatch.proofs.recheck import SHIPPED
+from kvlatch.commands.common import json_option, progress
+from kvlatch.commands.exits import OK, UNKNOWN, USAGE, VIOLATED, Failure
+from kvlatch.proofs.recheck import SHIPPED, Malformed
 from kvlatch.proofs.recheck import recheck as check
 
 
 @click.command()
 @click.argument("certificates", type=click.Path(path_type=Path, exists=True), required=False)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@json_option()
 def recheck(certificates: Path | None, as_json: bool) -> int:
     """Check certificates with cvc5 alone: complete, unaltered, about this spec, and each obligation unsatisfiable.
 
     CERTIFICATES is a directory or an archive; by default, those of every pinned verdict, which come with kvlatch. Exit
-    0 if so, 1 with one line for each file that is not as it should be.
+    0 if so, 1 with one line for each file that is not as it should be, 2 if these are no certificates at all, 3 if they
+    certify nothing.
     """
-    with Progress(console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task("checking")
-        report = check(certificates or SHIPPED, lambda done, files: progress.update(task, completed=done, total=files))
+    try:
+        with progress("checking") as done:
+            report = check(certificates or SHIPPED, done)
+    except Malformed as error:
+        raise Failure(str(error), USAGE) from error
     if as_json:
         click.echo(json.dumps(attrs.asdict(report)))
     else:
         for finding in report.findings:
             click.echo(finding)
+        about = f"{report.theorems} theorems, {report.counterexamples} counterexamples, {report.files} files"
         if not report.findings:
-            about = f"{report.theorems} theorems, {report.counterexamples} counterexamples, {report.files} files"
-            click.echo(f"{about}: every obligation is unsat by cvc5 alone")
-    return VIOLATED if report.findings else OK
+            told = "every obligation is unsat by cvc5 alone" if report.files else "nothing is certified"
+            click.echo(f"{about}: {told}")
+    if report.findings:
+        return VIOLATED
+    return OK if report.files else UNKNOWN

@@ -6,7 +6,7 @@ before and after it, so a new row of the protocol is shown without anything bein
 
 from __future__ import annotations
 
-import sys
+import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,9 +14,8 @@ from typing import Any, Final
 
 import attrs
 import click
-from rich.progress import Progress
 
-from kvlatch.commands.common import chosen_design, console, profile_option
+from kvlatch.commands.common import chosen_design, console, json_option, profile_option, progress, put, refuse
 from kvlatch.commands.exits import OK, USAGE, Failure
 from kvlatch.reference.logs.read import LogError, is_log
 from kvlatch.reference.logs.story import story
@@ -166,34 +165,38 @@ def _room(_context: click.Context, _parameter: click.Parameter, text: str | None
 @click.option("--mermaid", "as_mermaid", is_flag=True, help="Print a Mermaid sequence diagram instead.")
 @click.option("--design", metavar="NAME", help="A trace's, if it does not ship (MODULE:NAME); of a log, as in check.")
 @profile_option
-def show(file: Path, room: int | None, as_mermaid: bool, design: str | None, profile: Any) -> int:
+@json_option("One JSON object: a line of the table is a member of `lines`.")
+def show(file: Path, room: int | None, as_mermaid: bool, design: str | None, profile: Any, as_json: bool) -> int:
     """Show a trace, or one room of an event log, as a table with one column per thread, and say what went wrong.
 
     `kvlatch check LOG` lists the rooms that break a law; `kvlatch show LOG --room N` tells one of them.
     """
-    chosen = chosen_design(design)
-    if room is None and is_log(file):
-        how = f"name a room with --room N; kvlatch check {file} lists those that break a law"
-        raise Failure(f"{file} is an event log: {how}", USAGE)
+    if as_json:
+        refuse(("as_mermaid",), "with --json")
+    if room is None:
+        refuse(("profile",), "on a trace, which says itself what it breaks: it is for a log, with --room")
+    told = _story(file, room, profile, chosen_design(design))
+    if as_json:
+        about = {"room": str(room)} if room is not None else {}
+        click.echo(json.dumps({"file": str(file), **about, **told.as_json()}))
+    elif as_mermaid:
+        click.echo(mermaid(told))
+    else:
+        put(console(), told)
+    return OK
+
+
+def _story(file: Path, room: int | None, profile: Any, design: Design | None) -> Story:
+    """The trace, or the room of the log; Failure for a file that is neither."""
     try:
-        if room is None:
-            told = table(read(file), chosen)
-        else:
-            with Progress(console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
-                task = progress.add_task(file.name)
-                told = story(
-                    file,
-                    room,
-                    profile=profile,
-                    design=chosen,
-                    progress=lambda done, total: progress.update(task, completed=done, total=total),
-                )
+        if room is not None:
+            with progress(file.name) as done:
+                return story(file, room, profile=profile, design=design, progress=done)
+        if is_log(file):
+            how = f"name a room with --room N; kvlatch check {file} lists those that break a law"
+            raise Failure(f"{file} is an event log: {how}", USAGE)
+        return table(read(file), design)
     except TraceError as error:
         raise Failure(str(error), USAGE) from error
     except LogError as error:
         raise Failure(str(error), error.exit_code) from error
-    if as_mermaid:
-        click.echo(mermaid(told))
-    else:
-        console().print(told)
-    return OK

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from itertools import chain, repeat
 from multiprocessing import get_context
 from typing import Final, Literal
@@ -18,12 +17,12 @@ from typing import Final, Literal
 import attrs
 import z3
 
+from kvlatch.proofs.processes import pool_of_cores
 from kvlatch.proofs.ptx import reader as ptx
 from kvlatch.proofs.ptx.contracts import BY_KERNEL, LEMMAS, Contract
 from kvlatch.proofs.ptx.planted import PLANTED, Planted
 from kvlatch.proofs.ptx.reader import Instruction, Unsupported
 from kvlatch.proofs.ptx.thread import Execution, Obligation, new_solver, second_opinion
-from kvlatch.proofs.recheck import CORES
 from kvlatch.reference.arrays.kernels import ABSENT, CannotCompile, compiled
 from kvlatch.spec.status import STATUS
 
@@ -127,7 +126,7 @@ def _told(contract: Contract, name: str, number: int) -> str:
 
 def prove_kernels(architectures: Sequence[int] = ARCHITECTURES) -> list[Finding]:
     """Every obligation of every kernel on each architecture, and the lemmas; not checked where NVRTC is missing."""
-    with ProcessPoolExecutor(CORES, get_context("spawn")) as pool:
+    with pool_of_cores(get_context("spawn")) as pool:
         lemmas = pool.map(_lemma, range(len(LEMMAS)))
         kernels = pool.map(prove, BY_KERNEL, repeat(tuple(architectures)))
         return [*lemmas, *chain.from_iterable(kernels)]
@@ -135,7 +134,7 @@ def prove_kernels(architectures: Sequence[int] = ARCHITECTURES) -> list[Finding]
 
 def refute_planted(architecture: int = 90) -> list[Finding]:
     """For each planted kernel the obligation that it must break: ``refuted`` only if at the right instruction."""
-    with ProcessPoolExecutor(CORES, get_context("spawn")) as pool:
+    with pool_of_cores(get_context("spawn")) as pool:
         return list(pool.map(refute, PLANTED, repeat(architecture)))
 
 

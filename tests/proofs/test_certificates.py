@@ -80,7 +80,10 @@ def forge(directory: Path, name: str, text: str) -> None:
 
 def finding(directory: Path) -> str:
     """The only thing that is wrong."""
-    (only,) = recheck.recheck(directory).findings
+    try:
+        (only,) = recheck.recheck(directory).findings
+    except Malformed as error:
+        only = str(error)
     assert "\n" not in only
     return only
 
@@ -372,6 +375,56 @@ def test_an_archive_has_files_alone(tmp_path: Path) -> None:
     assert finding(pack(tmp_path / "certs.tar.gz", link)) == "link: not a file of a certificate directory"
 
 
+@pytest.mark.parametrize(
+    ("many", "size", "limit"),
+    [(3, 10, {"MOST_FILES": 2}), (1, 11, {"MOST_BYTES_OF_A_FILE": 10}), (3, 10, {"MOST_BYTES": 29})],
+)
+def test_an_archive_that_holds_too_much_is_not_unpacked(
+    many: int, size: int, limit: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Too many files, too large a one, too many bytes: noticed before anything is written."""
+    archive = tmp_path / "certs.tar.gz"
+    with tarfile.open(archive, "w:gz") as packed:
+        for number in range(many):
+            member = tarfile.TarInfo(f"file-{number}")
+            member.size = size
+            packed.addfile(member, BytesIO(b"x" * size))
+    monkeypatch.setattr(recheck, "_unpack", lambda *_: pytest.fail("written"))
+    with pytest.raises(pytest.fail.Exception, match="written"), opened(archive):
+        pass
+    for name, value in limit.items():
+        monkeypatch.setattr(recheck, name, value)
+    with pytest.raises(Malformed, match=r"more than|too large, or one too many"), opened(archive):
+        pass
+
+
+def test_an_archive_cannot_lie_about_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A header of a member is bounded as well as its content: both are read into memory."""
+    monkeypatch.setattr(recheck, "MOST_BYTES", 100_000)
+    archive = tmp_path / "certs.tar.gz"
+    with tarfile.open(archive, "w:gz", format=tarfile.PAX_FORMAT) as packed:
+        member = tarfile.TarInfo("small")
+        member.pax_headers = {"comment": "x" * 1_000_000}
+        packed.addfile(member, BytesIO())
+    with pytest.raises(Malformed, match="more than"), opened(archive):
+        pass
+
+
+def test_two_members_of_one_name_are_refused(tmp_path: Path) -> None:
+    """Else the second would hide the first from whoever looks into the archive with another program."""
+    archive = tmp_path / "certs.tar.gz"
+    with tarfile.open(archive, "w:gz") as packed:
+        for _ in range(2):
+            packed.addfile(tarfile.TarInfo("twice"), BytesIO())
+    assert finding(archive) == "twice: not a file of a certificate directory"
+
+
+def test_a_directory_with_a_device_in_it_is_not_read(certs: Path) -> None:
+    """A link to /dev/zero has no end."""
+    (certs / "zero").symlink_to("/dev/zero")
+    assert finding(certs) == "zero: not a file of a certificate directory"
+
+
 def test_an_archive_that_is_none(cells: list[Cell], tmp_path: Path) -> None:
     """Something else, or half an archive, is one line that begins with its name, and is not replaced."""
     whole = tmp_path / "whole.tar.gz"
@@ -379,7 +432,7 @@ def test_an_archive_that_is_none(cells: list[Cell], tmp_path: Path) -> None:
     for content in (b"", b"no archive", whole.read_bytes()[:-500]):
         broken = tmp_path / "broken.tar.gz"
         broken.write_bytes(content)
-        assert finding(broken).startswith(f"{broken}: no archive of certificates: ")
+        assert finding(broken).startswith(f"{broken}: not an archive of certificates: ")
         with pytest.raises(Refused, match="holds no certificates"):
             certify(cells, broken)
         assert broken.read_bytes() == content
@@ -414,6 +467,26 @@ def test_the_command_line_says_what_is_wrong(
     assert (code, json.loads(line)) == (
         1, {"theorems": 2, "counterexamples": 3, "files": files - 1, "findings": [f"{STEP}: missing"]}
     )  # fmt: skip
+
+
+def test_certificates_of_nothing_are_not_green(
+    certs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A manifest without a single file: exit 3. What is not a manifest: exit 2."""
+
+    def code() -> object:
+        monkeypatch.setattr(sys, "argv", ["kvlatch", "recheck", str(certs)])
+        with pytest.raises(SystemExit) as exit_:
+            cli.main()
+        return exit_.value.code
+
+    for name in files_in(certs):
+        (certs / name).unlink()
+    edit(certs, lambda doc: doc.update(files=[], theorems=[], shortest=[]))
+    assert code() == 3
+    assert "nothing is certified" in capsys.readouterr().out
+    (certs / MANIFEST).write_text("{}", encoding="utf-8")
+    assert code() == 2
 
 
 def test_other_things_are_not_replaced(certs: Path, tmp_path: Path, cells: list[Cell]) -> None:
