@@ -117,14 +117,16 @@ def write(trace: Trace, path: Path) -> None:
             draft.unlink()
 
 
-def _text(trace: Trace) -> str:
-    """The file: one line for each state, so that a difference between two traces shows which step differs."""
+def meta(trace: Trace) -> dict[str, str]:
+    """The ``#meta`` of a trace's file: the format, what it is a run of, and what it breaks."""
     sizes = {size: str(getattr(trace.instance, size)) for size in _SIZES}
     run = {"design": trace.design, "atomicity": trace.atomicity, "network": trace.network}
-    head: dict[str, object] = {
-        "#meta": _FORMAT | run | sizes | {"property": trace.prop or "", "description": trace.description},
-        "vars": [_ACTION, _PICKS, *trace.steps[0].state],
-    }
+    return _FORMAT | run | sizes | {"property": trace.prop or "", "description": trace.description}
+
+
+def _text(trace: Trace) -> str:
+    """The file: one line for each state, so that a difference between two traces shows which step differs."""
+    head: dict[str, object] = {"#meta": meta(trace), "vars": [_ACTION, _PICKS, *trace.steps[0].state]}
     if trace.loop is not None:
         head["loop"] = trace.loop
     states = ",\n  ".join(json.dumps(_state(number, step)) for number, step in enumerate(trace.steps))

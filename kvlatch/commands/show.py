@@ -151,7 +151,7 @@ def _inside(sentence: str) -> str:
     return f"{first.lower() if first[1:] == first[1:].lower() else first}{space}{rest}"
 
 
-def _room(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
+def room_id(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
     """A room id, decimal or hexadecimal."""
     try:
         return None if text is None else int(text, 0)
@@ -161,7 +161,7 @@ def _room(_context: click.Context, _parameter: click.Parameter, text: str | None
 
 @click.command()
 @click.argument("file", metavar="TRACE|LOG", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--room", metavar="N", callback=_room, help="The file is an event log: show this room of it.")
+@click.option("--room", metavar="N", callback=room_id, help="The file is an event log: show this room of it.")
 @click.option("--mermaid", "as_mermaid", is_flag=True, help="Print a Mermaid sequence diagram instead.")
 @click.option("--design", metavar="NAME", help="A trace's, if it does not ship (MODULE:NAME); of a log, as in check.")
 @profile_option

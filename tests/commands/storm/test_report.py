@@ -6,8 +6,6 @@ import functools
 import html as markup
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -34,6 +32,7 @@ from kvlatch.reference.live.records import (
     Storm,
     Verdict,
 )
+from tests.browser import needs_browser, visit
 
 SEED = Build("seed-control/split", "seed-control", "split", "sha256:5eed")
 LATCH = Build("latch/cas", "latch", "cas", "sha256:1a7c")
@@ -566,55 +565,6 @@ def test_plot_has_every_repetition() -> None:
 
 
 # --- The page in a browser --------------------------------------------------------------------------------------------
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
-needs_browser = pytest.mark.skipif(BROWSER is None, reason=f"none of {', '.join(BROWSERS)} is installed")
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--hide-scrollbars",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--enable-logging=stderr",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
-    "--dump-dom",
-]
-BY_ITSELF = "not an origin"
-"""What the browser's own requests have in the place of an initiator; those of a page have its origin."""
-
-
-@attrs.frozen
-class Visit:
-    """What became of a page: the document after it had loaded, what it wrote to the console, what it asked for."""
-
-    document: str
-    console: list[str]
-    asked: list[str]
-
-
-def visit(page: Path) -> Visit:
-    net = page.with_suffix(".net.json")
-    command = [
-        str(BROWSER),
-        *FLAGS,
-        f"--user-data-dir={page.with_suffix('.profile')}",
-        f"--log-net-log={net}",
-        page.as_uri(),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    events = json.loads(net.read_text())["events"]
-    asked = [
-        event["params"]["url"]
-        for event in events
-        if event.get("params", {}).get("initiator", BY_ITSELF) != BY_ITSELF and "url" in event["params"]
-    ]
-    return Visit(done.stdout, [line for line in done.stderr.splitlines() if ":CONSOLE" in line], asked)
-
 
 MEASURE = """
 <pre id="measured"></pre>

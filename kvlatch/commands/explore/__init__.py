@@ -1,0 +1,130 @@
+"""``kvlatch explore``: a run to look at, or a design to play with, as one HTML file that opens anywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import click
+
+from kvlatch.commands.common import chosen_design, refuse
+from kvlatch.commands.exits import OK, USAGE, Failure
+from kvlatch.commands.explore import page
+from kvlatch.commands.show import room_id
+from kvlatch.proofs.prove import Row, prove, trace_of
+from kvlatch.proofs.verdicts import Refuted
+from kvlatch.reference.logs.read import LogError, is_log
+from kvlatch.reference.logs.story import story
+from kvlatch.spec.designs import Atomicity, Design, Network
+from kvlatch.spec.model import Instance, Machine, named
+from kvlatch.spec.properties import BY_NAME
+from kvlatch.spec.traces import SUFFIX, Step, Trace, TraceError, read
+
+THREADS: Final = "threads"
+"""The atomicity of a trace that ``conform`` has written: real threads."""
+OF_A_DESIGN: Final = ("prop", "atomicity", "network", "workers", "chunks", "requests")
+
+
+@click.command()
+@click.argument("subject", metavar="TRACE|LOG|DESIGN")
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The HTML file.")
+@click.option("--room", metavar="N", callback=room_id, help="Of a log: the room to show.")
+@click.option("--property", "prop", metavar="NAME", help="Of a design: begin with its shortest counterexample.")
+@click.option("--design", metavar="MODULE:NAME", help="Of a trace whose design does not ship.")
+@click.option("--against", metavar="NAME", help="Also say which states only one of the two designs can reach.")
+@click.option("--atomicity", type=click.Choice(["locked", "split", "cas"]), help="Of a design; by default its first.")
+@click.option("--network", type=click.Choice(get_args(Network)), help="Of a design; by default orderly.")
+@click.option("--workers", type=click.IntRange(1, 4), help="Of a design; by default 1.")
+@click.option("--chunks", type=click.IntRange(1, 4), help="Of a design; by default 1.")
+@click.option("--requests", type=click.IntRange(1, 2), help="Of a design: how often the room id is used; by default 1.")
+def explore(subject: str, output: Path, **options: Any) -> int:
+    """Write a page: the run of a trace, a room of a log, or a design to play with.
+
+    A run of the spec can be played on from any step, and saved as a trace for `kvlatch show` and `kvlatch replay`. The
+    page is one file that makes no request; open it from a disk, a mail or an artifact of CI.
+    """
+    chosen = {name: value for name, value in options.items() if value is not None}
+    try:
+        made = _page(subject, **chosen)
+    except TraceError as error:
+        raise Failure(str(error), USAGE) from error
+    except LogError as error:
+        raise Failure(str(error), error.exit_code) from error
+    words = [subject, *(f"--{'property' if name == 'prop' else name} {value}" for name, value in chosen.items())]
+    try:
+        output.write_text(made.html(f"kvlatch explore {' '.join(words)} --output {output.name}"), encoding="utf-8")
+    except OSError as error:
+        raise Failure(f"{output}: {error.strerror}", USAGE) from error
+    click.echo(f"{output}: {made.title}")
+    return OK
+
+
+def _page(subject: str, **chosen: Any) -> page.Page:
+    path = Path(subject)
+    if subject.endswith(SUFFIX):
+        refuse(("room", *OF_A_DESIGN), "of a trace")
+        return _of_trace(read(path), chosen.get("design"), chosen.get("against"))
+    if path.is_file():
+        refuse(("design", "against", *OF_A_DESIGN), "of a log")
+        if not is_log(path):
+            raise Failure(f"{subject} is neither a trace (its name ends in {SUFFIX}) nor an event log", USAGE)
+        if "room" not in chosen:
+            raise Failure(f"name a room with --room N; kvlatch check {subject} lists those that break a law", USAGE)
+        return page.of_story(story(path, chosen["room"]))
+    refuse(("room", "design"), "of a design")
+    design = chosen_design(subject)
+    if design is None:
+        raise Failure(f"{subject!r} is no trace, no log and no design", USAGE)
+    return _of_design(design, **chosen)
+
+
+def _of_trace(trace: Trace, design: str | None, against: str | None) -> page.Page:
+    if trace.atomicity == THREADS:
+        refuse(("design", "against"), "of a finding of conform")
+        return page.of_finding(trace)
+    known = chosen_design(design)
+    return page.of_trace(trace, known, _other(against, trace))
+
+
+def _of_design(
+    design: Design,
+    *,
+    prop: str | None = None,
+    against: str | None = None,
+    atomicity: Atomicity | None = None,
+    network: Network = "orderly",
+    workers: int = 1,
+    chunks: int = 1,
+    requests: int = 1,
+) -> page.Page:
+    level = atomicity or design.atomicities[0]
+    if level not in design.atomicities:
+        raise Failure(f"{design.name} is never {level}: it is {' or '.join(design.atomicities)}", USAGE)
+    if prop is not None:
+        refuse(("network", "chunks", "requests"), "with --property, whose counterexample says it")
+        return _of_cell(design, level, workers, prop, against)
+    machine = Machine.of(design, level, network, Instance(workers, chunks, requests))
+    start = Step(named(machine, machine.initial()))
+    title = Trace(design.name, level, network, machine.model.instance, None, (start,))
+    return page.of_design(machine, title, _other(against, title))
+
+
+def _of_cell(design: Design, atomicity: Atomicity, workers: int, prop: str, against: str | None) -> page.Page:
+    """A cell of the matrix: its shortest counterexample, decided anew."""
+    if prop not in BY_NAME:
+        raise Failure(f"no property is called {prop!r}: they are {', '.join(BY_NAME)}", USAGE)
+    (cells,) = prove([Row(design.name, atomicity, workers)], [prop])
+    if not isinstance(cells[0].verdict, Refuted):
+        raise Failure(f"{design.name} {atomicity} keeps {prop}: there is no counterexample to show", USAGE)
+    trace = trace_of(cells[0])
+    return page.of_trace(trace, design, _other(against, trace))
+
+
+def _other(name: str | None, trace: Trace) -> Machine | None:
+    """The machine of another design in the instance of a trace, and in its atomicity if it has that."""
+    design = chosen_design(name)
+    if design is None:
+        return None
+    level = next((one for one in design.atomicities if one == trace.atomicity), design.atomicities[0])
+    network = next(one for one in get_args(Network) if one == trace.network)
+    return Machine.of(design, level, network, trace.instance)
