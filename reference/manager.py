@@ -28,7 +28,7 @@ from kvlatch.spec.status import TERMINAL, KVPoll
 Failed, Bootstrapping, WaitingForInput, Transferring, Success = KVPoll
 LIVE: Final = (Bootstrapping, WaitingForInput, Transferring)
 STRIPES: Final = 64
-"""Rooms share so many locks: enough that two that are busy at the same time rarely meet."""
+"""Locks that all rooms share: enough that two that are busy at the same time rarely meet."""
 
 LockLike = AbstractContextManager[object]
 

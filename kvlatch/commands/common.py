@@ -34,7 +34,7 @@ profile_option = click.option(
 )
 
 
-def _can_be_written(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
+def folder_can_be_made(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
     """Notice before any work is done, not after it, that a file or a folder cannot be written."""
     if path is None:
         return None
@@ -60,7 +60,7 @@ def _file_can_be_written(context: click.Context, parameter: click.Parameter, pat
         raise click.BadParameter(f"{str(path)!r} is a folder: name a file")
     if path is not None and not path.parent.is_dir():
         raise click.BadParameter(f"{path}: the folder {path.parent} does not exist")
-    return _can_be_written(context, parameter, path)
+    return folder_can_be_made(context, parameter, path)
 
 
 def json_option(says: str = "One JSON object; ids in it are strings.") -> Decorator:
@@ -83,7 +83,7 @@ def traces_option(says: str, default: str | None = None) -> Decorator:
         "--traces",
         metavar="DIRECTORY",
         type=click.Path(path_type=Path, file_okay=False),
-        callback=_can_be_written,
+        callback=folder_can_be_made,
         default=default,
         show_default=default is not None,
         help=says,

@@ -60,9 +60,13 @@ class Report:
     @property
     def lines(self) -> list[str]:
         """The whole report for a person: the run of each broken law, a line for each law, the summary."""
-        runs = [line for one, answer in self.broken for line in _run(one, answer)]
+        return [*(line for one, answer in self.broken for line in _run(one, answer)), *self.verdict_lines]
+
+    @property
+    def verdict_lines(self) -> list[str]:
+        """A line for each law, and the summary."""
         width = max(map(len, _VERDICTS))
-        return [*runs, *(f"{one.verdict:{width}}  {one.name}: {one.answer}" for one in self.judgements), self.summary]
+        return [*(f"{one.verdict:{width}}  {one.name}: {one.answer}" for one in self.judgements), self.summary]
 
     @property
     def exit_code(self) -> int:

@@ -34,13 +34,17 @@ class _NeverRead(Exception):
 
 @attrs.frozen(eq=False)
 class Clients:
-    """Clients of one address; ``settings`` are those of an engine of ours, None where it is not."""
+    """Clients of one address; ``settings`` are those of an engine of ours, None where it is not.
+
+    ``hidden`` are texts (keys, say) that a server may send back, and that must not get into a report.
+    """
 
     url: str
     load: Load
     settings: Settings | None
     start: float
     http: httpx.AsyncClient
+    hidden: tuple[str, ...] = attrs.field(default=(), repr=False)
     done: list[Request] = attrs.field(factory=list)
 
     async def storm(self, asks: Sequence[Ask]) -> None:
@@ -70,7 +74,7 @@ class Clients:
         try:
             async with asyncio.timeout(self.load.limit if ask.patience is None else ask.patience):
                 code, text = await (self._post(ask) if ask.reads else self._never_read(ask))
-            outcome, detail = ("completed", "") if code == _OK else ("failed", text[:200])
+            outcome, detail = ("completed", "") if code == _OK else ("failed", self._shown(text)[:200])
             wrong = outcome == "completed" and self.settings is not None and not self._right(ask, text)
         except TimeoutError:
             outcome = "unaccounted" if ask.patience is None else "aborted"
@@ -78,7 +82,7 @@ class Clients:
         except _NeverRead:
             detail = "never read its answer"
         except (httpx.HTTPError, OSError) as error:
-            outcome, detail = "failed", f"{type(error).__name__}: {error}"
+            outcome, detail = "failed", self._shown(f"{type(error).__name__}: {error}")
         finally:
             times = begun - self.start, time.monotonic() - self.start
             self.done.append(Request(ask.number, ask.chunks, *times, outcome, wrong, code, detail))
@@ -94,11 +98,13 @@ class Clients:
     async def _never_read(self, ask: Ask) -> tuple[int, str]:
         """Send the request, and read nothing; the client is counted as one that hung up."""
         address = urlsplit(self.url)
-        _, writer = await asyncio.open_connection(address.hostname, address.port)
+        tls = address.scheme == "https"
+        _, writer = await asyncio.open_connection(address.hostname, address.port or (443 if tls else 80), ssl=tls)
         try:
             body = json.dumps(self._body(ask)).encode()
-            head = f"POST /generate HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Type: application/json\r\n"
-            writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            about = {"Host": address.netloc, "Content-Type": "application/json", "Content-Length": str(len(body))}
+            headers = "".join(f"{name}: {value}\r\n" for name, value in [*about.items(), *self.http.headers.items()])
+            writer.write(f"POST {address.path}/generate HTTP/1.1\r\n{headers}\r\n".encode("latin-1") + body)
             await writer.drain()
             await asyncio.sleep(_UNREAD_SECONDS)
         finally:
@@ -106,6 +112,11 @@ class Clients:
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
         raise _NeverRead
+
+    def _shown(self, text: str) -> str:
+        for secret in self.hidden:
+            text = text.replace(secret, "***")
+        return text
 
     def _body(self, ask: Ask) -> dict[str, Any]:
         return {"text": ask.prompt, "sampling_params": {"max_new_tokens": _TOKENS}, "stream": ask.stream}

@@ -1,27 +1,36 @@
-"""What a storm asks: how much, how fast, and by whom. All of it is drawn from the seed before the storm begins.
+"""What a storm asks: how much, how fast, and by whom. All of it is drawn from the seed.
 
-So control and treatment are asked the same.
+So control and treatment are asked the same, one of them perhaps for longer: see :attr:`Load.hits`.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from itertools import count
 from typing import Final
 
 import attrs
 
 POLITE: Final = 3
 """Requests of the baseline, which come before those that are counted in a load."""
+ROUNDS: Final = 6
+"""Most rounds of a storm."""
 
 
 @attrs.frozen(kw_only=True)
 class Load:
     """How hard the storm blows: all bounds that it keeps.
 
-    ``clients`` are at work at a time, until ``requests`` have been sent or ``seconds`` are over; ``rate`` is the most
-    requests begun in a second, None for no limit. A client hangs up after ``patience`` seconds, evenly between
-    two bounds, or, one in ``patient``, waits for its answer. Prompts are ``chunks`` long, evenly between two bounds.
-    ``unread`` clients never read an answer. After ``limit`` seconds even a patient one gives up.
+    ``clients`` are at work at a time, until ``requests`` have been sent or ``seconds`` are over: a round. A storm has
+    one round, and further ones as long as fewer than ``hits`` aborts have landed inside the window of the race, up to
+    :data:`ROUNDS`. On a slow machine that takes more rounds. The rule is fixed before the storm and does not look at
+    what is pinned, so runs of two builds that do not differ remain alike, and Fisher's test on them exact. Where hits
+    cannot be counted, there is one round.
+
+    ``rate`` is the most requests begun in a second, None for no limit. A client hangs up after ``patience`` seconds,
+    evenly between two bounds, or, one in ``patient``, waits for its answer. Prompts are ``chunks`` long, evenly between
+    two bounds. ``unread`` clients of a round never read an answer. After ``limit`` seconds even a patient one gives up.
     """
 
     requests: int
@@ -33,6 +42,7 @@ class Load:
     unread: int = 0
     patient: int = 4
     limit: float = 20.0
+    hits: int = 0
 
     def __attrs_post_init__(self) -> None:
         for name in ("patience", "chunks"):
@@ -53,20 +63,23 @@ class Ask:
     reads: bool = True
 
 
-def asks(load: Load, seed: int, chunk_tokens: int) -> list[Ask]:
-    """What all clients do, from the seed."""
+def rounds(load: Load, seed: int, chunk_tokens: int) -> Iterator[list[Ask]]:
+    """What all clients do in each round, from the seed, for as many rounds as are asked for."""
     chance = random.Random(seed)  # noqa: S311  # for no secret
-    drawn = []
-    for number in range(load.requests):
-        chunks = chance.randint(*load.chunks)
-        reads = number >= load.unread
-        waits = chance.randrange(load.patient) == 0 or not reads
-        patience = None if waits else chance.uniform(*load.patience)
-        stream = chance.random() < 0.5
-        drawn.append(Ask(number, prompt(seed, number, chunks * chunk_tokens), chunks, patience, stream, reads))
-    return drawn
+    numbers = count()
+    while True:
+        yield [_ask(load, seed, next(numbers), chance, chunk_tokens) for _ in range(load.requests)]
+
+
+def _ask(load: Load, seed: int, number: int, chance: random.Random, chunk_tokens: int) -> Ask:
+    chunks = chance.randint(*load.chunks)
+    reads = number % load.requests >= load.unread
+    waits = chance.randrange(load.patient) == 0 or not reads
+    patience = None if waits else chance.uniform(*load.patience)
+    stream = chance.random() < 0.5
+    return Ask(number, prompt(seed, number, chunks * chunk_tokens), chunks, patience, stream, reads)
 
 
 def prompt(seed: int, number: int, tokens: int) -> str:
-    """A prompt of so many words that no other request has."""
+    """A prompt of ``tokens`` words (four at least) that no other request has."""
     return " ".join(["storm", f"{seed}", "request", f"{number}", *["word"] * max(0, tokens - 4)])

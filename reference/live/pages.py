@@ -50,7 +50,7 @@ class Pool:
         return len(self._free)
 
     def take(self, count: int) -> list[int]:
-        """Take pages; NoPages, and none is taken, if there are not so many."""
+        """Take ``count`` pages; NoPages, and none is taken, if fewer are free."""
         with self._lock:
             if count > len(self._free):
                 raise NoPages(f"{count} pages are wanted, {len(self._free)} are free")

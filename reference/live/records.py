@@ -146,11 +146,11 @@ class Run:
 
 @attrs.frozen(kw_only=True)
 class Storm:
-    """A whole experiment: its runs, and what they come to.
+    """A whole experiment: its runs, and the verdict on them.
 
     ``p`` is the chance that builds which do not differ would show such a difference or a greater one (Fisher's exact
-    test on repetitions that pinned); None where nothing is compared. ``proofs`` has, for each build by its name, the
-    verdicts of the proof matrix that the live counts can be held against, by the name of the count.
+    test, one-sided, on repetitions that pinned); None where nothing is compared. ``proofs`` has, for each build by its
+    name, the verdicts of the proof matrix that the live counts can be held against, by the name of the count.
     """
 
     command: str

@@ -20,7 +20,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from kvlatch.reference.live.clients import Clients
-from kvlatch.reference.live.load import POLITE, Ask, Load, asks, prompt
+from kvlatch.reference.live.load import POLITE, ROUNDS, Ask, Load, prompt, rounds
 from kvlatch.reference.live.records import Build, Counts, Metric, Phase, PhaseName, PinnedRoom, Request, Role, Run
 from kvlatch.reference.live.settings import Rules, Settings
 from kvlatch.reference.live.system import Part, System
@@ -31,7 +31,7 @@ GAUGE: Final = "sglang:num_prefill_inflight_queue_reqs"
 _SAMPLE: Final = 0.1
 """Seconds between two samples of the gauge."""
 _PATIENCE: Final = 3.0
-"""The drain may take so many times as long as the longest request that completed."""
+"""The drain may take this many times as long as the longest request that completed."""
 _LEAST_DRAIN: Final = 2.5
 _CALM: Final = 3
 """Samples in a row that show the queue as it was before the storm."""
@@ -197,7 +197,10 @@ class _Watch:
 
 @attrs.define(eq=False)
 class Storm:
-    """A run in the making. ``stop`` ends it early; what has been recorded until then is kept."""
+    """A run in the making. ``stop`` ends it early; what has been recorded until then is kept.
+
+    ``hidden`` is as in :class:`Clients`.
+    """
 
     target: Target
     load: Load
@@ -207,19 +210,20 @@ class Storm:
     repetition: int = 1
     faults: Sequence[Fault] = ()
     stop: asyncio.Event = attrs.field(factory=asyncio.Event)
+    hidden: tuple[str, ...] = attrs.field(default=(), repr=False)
 
     async def run(self) -> Run:
         """All three phases; NotAnswering if the baseline is not that of a working system."""
         start = time.monotonic()
         watch = _Watch(self.target, start)
-        clients = Clients(self.target.url, self.load, self.target.settings, start, self.http)
+        clients = Clients(self.target.url, self.load, self.target.settings, start, self.http, self.hidden)
         chunk_tokens = (self.target.settings or Settings()).chunk_tokens
         phases: list[Phase] = []
         async with self._phase("baseline", phases, start):
             idle = await self._baseline(watch, clients, chunk_tokens)
         async with watch.going():
             async with self._phase("storm", phases, start):
-                await self._until_stop(self._storm(clients, asks(self.load, self.seed, chunk_tokens)))
+                await self._until_stop(self._storm(clients, rounds(self.load, self.seed, chunk_tokens)))
             longest = _longest(clients.done)
             deadline = max(_LEAST_DRAIN, _PATIENCE * longest)
             async with self._phase("drain", phases, start):
@@ -267,13 +271,21 @@ class Storm:
             raise NotAnswering(f"{self.target.build.name} does not answer a polite request: {why}")
         return idle
 
-    async def _storm(self, clients: Clients, drawn: Sequence[Ask]) -> None:
+    async def _storm(self, clients: Clients, drawn: Iterator[list[Ask]]) -> None:
+        """Round after round, until the race has fired often enough; a storm that kills something has one round."""
         fault = asyncio.create_task(self._faults())
         try:
-            await clients.storm(drawn)
+            for number in range(1, ROUNDS + 1):
+                await clients.storm(next(drawn))
+                if number == ROUNDS or self.faults or not await self._hit_too_rarely():
+                    break
         finally:
             fault.cancel()
             await asyncio.gather(fault, return_exceptions=True)
+
+    async def _hit_too_rarely(self) -> bool:
+        ledger = await self.target.ledger()
+        return ledger is not None and ledger["hits"] < self.load.hits
 
     async def _faults(self) -> None:
         await asyncio.sleep(_FAULT_AT * self.load.seconds)

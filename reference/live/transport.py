@@ -84,7 +84,7 @@ class Transport:
                 yield name, json.loads(note)
 
     def write(self, peer: Peer, pages: Sequence[int], to: Sequence[int], seconds: float) -> bool:
-        """Copy pages, one after the other, each in no less than so many seconds; False once one has failed."""
+        """Copy pages, one after the other, each in at least ``seconds``; False once one has failed."""
         for page, target in zip(pages, to, strict=True):
             end = time.monotonic() + seconds
             if peer.name in self._gone or not self._write(peer, page, target):

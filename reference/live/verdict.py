@@ -1,4 +1,4 @@
-"""What a storm comes to. Pure functions of its records, so that each rule can be tested by itself."""
+"""The verdict on a storm. Pure functions of its records, so that each rule can be tested by itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Refused(ValueError):
 
 
 def fisher(more: int, of: int, fewer: int, among: int) -> float:
-    """Fisher's exact test, one-sided: how likely so many of ``of``, or more, are if both groups are alike."""
+    """Fisher's exact test, one-sided: how likely ``more`` of ``of``, or yet more, are if both groups are alike."""
     total = more + fewer
     ways = [comb(of, k) * comb(among, total - k) for k in range(more, min(of, total) + 1)]
     return sum(ways) / comb(of + among, total)

@@ -1,14 +1,21 @@
-"""``kvlatch storm``: the command, and what it takes. ``run.py`` does it, ``report.py`` puts it on a page."""
+"""``kvlatch storm``: the command and its options. ``run.py`` does it, ``report.py`` and ``page.py`` report it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
+from kvlatch.commands.common import folder_can_be_made, json_option, refuse
 from kvlatch.commands.exits import USAGE, Failure
-from kvlatch.reference.live.load import Load
+from kvlatch.reference.live.load import ROUNDS, Load
+
+_RATE: Final = 20.0
+"""Most requests a second to a deployment whose user does not say another rate."""
+_OF_A_DEPLOYMENT: Final = ("metrics", "header", "label", "against", "yes")
+_OF_A_SYSTEM: Final = ("control", "treatment", "designs", "queue", "noise", "hits", "both_abort", "faults")
+"""Options that are about a system that is started here."""
 
 
 @click.command()
@@ -17,6 +24,12 @@ from kvlatch.reference.live.load import Load
 @click.option("--design", "designs", multiple=True, metavar="DESIGN", help="Instead, this one by itself.")
 @click.option("--url", metavar="URL", help="Instead, a deployment that runs already: where its router listens.")
 @click.option("--metrics", multiple=True, metavar="URL", help="With --url: the metrics page of a prefill engine.")
+@click.option(
+    "--header",
+    multiple=True,
+    metavar="'NAME: VALUE'",
+    help="With --url: send this header too, a key say. No report has its value.",
+)
 @click.option("--build", "label", default="", metavar="NAME", help="With --url: what you call the build that runs.")
 @click.option(
     "--against",
@@ -30,11 +43,19 @@ from kvlatch.reference.live.load import Load
     "--repetitions", type=click.IntRange(1, 100), help="Storms on each build; 4, or 1 where none is compared."
 )
 @click.option(
-    "--requests", type=click.IntRange(1, 100_000), default=160, show_default=True, help="At most, in a storm."
+    "--requests", type=click.IntRange(1, 100_000), default=160, show_default=True, help="At most, in a round."
 )
 @click.option("--clients", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At work at a time.")
 @click.option(
-    "--seconds", type=click.FloatRange(0.1, 3600), default=6.0, show_default=True, help="At most, for a storm."
+    "--seconds", type=click.FloatRange(0.1, 3600), default=6.0, show_default=True, help="At most, for a round."
+)
+@click.option(
+    "--hits",
+    type=click.IntRange(0),
+    default=20,
+    show_default=True,
+    help=f"Go on until N aborts landed inside the window of the race, for {ROUNDS} rounds at most; 0 for one round.",
+    metavar="N",
 )
 @click.option("--rate", type=click.FloatRange(0.1), help="Most requests a second; 20 with --url, else no limit.")
 @click.option(
@@ -60,7 +81,9 @@ from kvlatch.reference.live.load import Load
     show_default=True,
     help="Seconds after which a patient client gives up, too: its request is unaccounted for.",
 )
-@click.option("--unread", type=click.IntRange(0), default=0, help="So many clients never read their answer.")
+@click.option(
+    "--unread", type=click.IntRange(0), default=0, help="How many clients of a round never read their answer."
+)
 @click.option(
     "--queue", type=click.IntRange(1), default=4096, show_default=True, help="Chunks that may wait for a worker."
 )
@@ -80,31 +103,45 @@ from kvlatch.reference.live.load import Load
     help="Kill -9 this part in the middle of the storm.",
 )
 @click.option(
-    "--out", type=click.Path(path_type=Path, file_okay=False), help="Folder of the report; by default storm-N."
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    callback=folder_can_be_made,
+    help="Folder of the report; by default storm-N.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object: the report.")
+@json_option("One JSON object: the report, with the laws of each build; room ids are strings.")
 def storm(
-    requests: int, clients: int, seconds: float, rate: float | None, patience: tuple[float, float],
-    chunks: tuple[int, int], limit: float, unread: int, queue: int, noise: float, both_abort: bool, **question: Any,
+    requests: int, clients: int, seconds: float, hits: int, rate: float | None, patience: tuple[float, float],
+    chunks: tuple[int, int], limit: float, unread: int, queue: int, noise: float, both_abort: bool,
+    header: tuple[str, ...], faults: tuple[Any, ...], **question: Any,
 ) -> int:  # fmt: skip
     """Storm a live prefill/decode system with clients that hang up, and see whether it leaves requests behind.
 
     Alone: control and treatment by turns, each on a system of its own that is started here, with real NIXL transfers
-    behind the real sglang-router. DESIGN is a design that ships, or your module:NAME, with /locked, /split or /cas.
+    behind the real sglang-router. DESIGN is a design that ships, or your MODULE:NAME, with /locked, /split or /cas.
 
-    Exit 0 if the treatment (or the one build) leaves nothing behind although the race fired; 1 if it pins a request,
-    leaves one without an ending, or answers one with wrong pages; 3 if the storm does not show which.
+    Exit 0 if the treatment (or the one build) breaks no law although the race fired; 1 if it breaks one, as when it
+    pins a request, leaves one without an ending, or answers one with wrong pages; 3 if the storm does not show which.
     """
-    from kvlatch.commands.storm.run import Question, answer
+    deployment = question["url"] is not None
+    if deployment:
+        refuse(_OF_A_SYSTEM, "with --url: it is about a system that is started here")
+    else:
+        refuse(_OF_A_DEPLOYMENT, "without --url: it is about a deployment that runs already")
+    if question["designs"]:
+        refuse(("control", "treatment"), "with --design, which compares nothing")
 
-    if rate is None and question["url"]:
-        rate = 20.0
+    from kvlatch.commands.storm.question import Question
+    from kvlatch.commands.storm.question import header as read_header
+    from kvlatch.commands.storm.run import answer
+
     try:
         load = Load(
-            requests=requests, clients=clients, seconds=seconds, rate=rate, patience=patience, chunks=chunks,
-            limit=limit, unread=unread,
+            requests=requests, clients=clients, seconds=seconds, rate=rate or (_RATE if deployment else None),
+            patience=patience, chunks=chunks, limit=limit, unread=unread, hits=0 if deployment else hits,
         )  # fmt: skip
     except ValueError as error:
         raise Failure(str(error), USAGE) from error
     settings = {"queue": queue, "noise": noise, "both_abort": both_abort}
-    return answer(Question(load=load, settings=settings, **question))
+    headers = dict(map(read_header, header))
+    once = tuple(dict.fromkeys(faults))
+    return answer(Question(load=load, settings=settings, headers=headers, faults=once, **question))

@@ -26,6 +26,9 @@ Dashes = Literal["-"] | tuple[float, Sequence[float]]
 _COLOURS: Final = ("ink", "muted", *(f"build-{number}" for number in range(6)))
 """The page's CSS variables that the plot uses, so that it is dark when the page is."""
 _DASHES: Final[tuple[Dashes, ...]] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
+WIDE: Final = (9.0, 6.4)
+NARROW: Final = (5.0, 6.4)
+"""For a page of less than 720 CSS pixels."""
 _BINS: Final = 60
 _LONGEST_LABEL: Final = 60
 _BLOCKS: Final = " ▁▂▃▄▅▆▇█"
@@ -54,7 +57,7 @@ def _phases(runs: Sequence[Run]) -> dict[str, float]:
 
 
 def _deadlines(runs: Sequence[Run], until: float = math.inf) -> list[float]:
-    """The deadlines of all drains that were come to, as far as the time axis shows them."""
+    """The deadlines of all drains that began, as far as the time axis shows them."""
     return [at for run in runs if (at := _drain_ends(run)) is not None and at <= until]
 
 
@@ -71,24 +74,26 @@ def _all(builds: Builds) -> list[Run]:
 # SVG
 
 
-def svg(builds: Builds) -> str:
+def svg(builds: Builds, size: tuple[float, float] = WIDE) -> str:
     """An ``<svg>`` element: the gauge of every run, and aborts and completions per second, on one time axis.
 
-    Its text is text, its colours are CSS variables, and the same runs always give the same bytes.
+    ``size`` is in inches of 72 CSS pixels. Its text is text, its colours are CSS variables, and the same runs always
+    give the same bytes.
     """
     from matplotlib import style
     from matplotlib.figure import Figure
 
     output = io.StringIO()
-    with style.context(["default", _rc()]), warnings.catch_warnings():
+    with style.context(["default", _rc(size)]), warnings.catch_warnings():
         # The fonts here need not have every character of a name: a browser chooses its own.
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
-        figure = Figure((9, 6.4), layout="constrained", facecolor="none")
+        figure = Figure(size, layout="constrained", facecolor="none")
         _draw(figure, builds)
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(output, format="svg", metadata=nothing)
     text = output.getvalue()
     text = re.sub(r"((?:fill|stroke): )#0000([0-9a-f]{2})", _variable, text[text.index("<svg ") :])
+    text = re.sub(r'<g id="[^"]*"', "<g", text)  # two plots on one page have no id in common
     return text.replace("<svg ", f'<svg role="img" aria-label="{html.escape(describe(builds))}" ', 1)
 
 
@@ -110,11 +115,11 @@ def _variable(match: re.Match[str]) -> str:
     return f"{match[1]}var(--{_COLOURS[int(match[2], 16) - 1]})"
 
 
-def _rc() -> dict[str, object]:
+def _rc(size: tuple[float, float]) -> dict[str, object]:
     ink, muted = _colour("ink"), _colour("muted")
     return {
         "svg.fonttype": "none",
-        "svg.hashsalt": "kvlatch",
+        "svg.hashsalt": f"kvlatch {size}",
         "text.parse_math": False,
         "font.size": 9,
         "text.color": ink,
@@ -161,7 +166,8 @@ def _draw(figure: Figure, builds: Builds) -> None:
     ink = _colour("ink")
     for marker, label in (("o", "drained to 0"), ("X", "not drained"), ("v", "deadline of the drain")):
         handles.append(Line2D([], [], color=ink, marker=marker, linestyle="none", markersize=5, label=label))
-    figure.legend(handles, [str(h.get_label()) for h in handles], loc="outside upper left", ncols=3)
+    wide = figure.get_figwidth() >= WIDE[0]
+    figure.legend(handles, [str(h.get_label()) for h in handles], loc="outside upper left", ncols=3 if wide else 1)
 
 
 def _draw_gauges(axes: Axes, runs: Sequence[Run], colour: str, dashes: Dashes) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 import reprlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,10 @@ import attrs
 from kvlatch.reference.live.records import FORMAT, Storm
 
 _MARK: Final = "kvlatch-storm"
+_ID: Final = "room"
+"""An id of 64 bits: a string in JSON, since jq 1.6 and JavaScript round large integers; read as either."""
+_DERIVED: Final = "laws"
+"""A member that is computed from the others, and written for other programs to read."""
 _PLAIN: Final = {str: "text", int: "an integer", bool: "true or false"}
 
 
@@ -26,8 +31,10 @@ def as_json(storm: Storm) -> dict[str, object]:
     return {_MARK: FORMAT} | attrs.asdict(storm, value_serializer=_serialize)
 
 
-def _serialize(_: object, __: object, value: object) -> object:
+def _serialize(_: object, field: attrs.Attribute[Any] | None, value: object) -> object:
     match value:
+        case int() if field is not None and field.name == _ID:
+            return str(value)
         case Path():
             return str(value)
         case Mapping():
@@ -41,7 +48,7 @@ def from_json(data: object) -> Storm:
         raise ValueError(f"no report of a storm: it has no member {_MARK}")
     if data[_MARK] != FORMAT:
         raise ValueError(f"{_MARK} is {reprlib.repr(data[_MARK])}, and this version of kvlatch reads {FORMAT}")
-    members = {name: value for name, value in data.items() if name != _MARK}
+    members = {name: value for name, value in data.items() if name not in (_MARK, _DERIVED)}
     return cast(Storm, _record(Storm, members, ""))
 
 
@@ -82,7 +89,12 @@ def _record(kind: Any, value: object, at: str) -> Any:
     for field in attrs.fields(kind):
         if field.name not in members and field.default is attrs.NOTHING:
             raise ValueError(f"{_place(at)} lacks {field.name}")
-    return kind(**{name: _read(types[name], each, f"{at}.{name}") for name, each in members.items()})
+    read = {name: _id(each) if name == _ID else each for name, each in members.items()}
+    return kind(**{name: _read(types[name], each, f"{at}.{name}") for name, each in read.items()})
+
+
+def _id(value: object) -> object:
+    return int(value) if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,100}", value) else value
 
 
 @functools.cache

@@ -1,36 +1,23 @@
-"""What an abort storm has shown, for people: one HTML file that stands alone, and a summary for a terminal.
+"""What an abort storm has shown: figures, what to think of them, and a summary for a terminal.
 
-Names and details may come from a foreign server. All text goes through :func:`printable`, and the page's through
-Jinja's escaping as well; its content security policy forbids scripts and requests.
+``page.py`` puts the same on a page. Names and details may come from a foreign server: all text goes through
+:func:`printable`.
 """
 
 from __future__ import annotations
 
 import io
-import json
-import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final
 
 import attrs
 
-from kvlatch.reference.live.records import Build, PinnedRoom, Role, Run, Storm, Verdict
+from kvlatch.reference.live.load import ROUNDS
+from kvlatch.reference.live.records import Build, PinnedRoom, Role, Run, Storm
 
-_TEMPLATE: Final = Path(__file__).with_name("report.html")
 _ROLES: Final[tuple[Role, ...]] = ("control", "treatment", "alone")
-_TONES: Final[dict[Verdict, str]] = {
-    "treatment fixes it": "good",
-    "treatment helps": "open",
-    "drains": "good",
-    "treatment is worse": "bad",
-    "pins": "bad",
-    "no difference": "open",
-    "inconclusive": "open",
-    "refused": "open",
-}
-_ROOMS_SHOWN: Final = 3
+ROOMS_SHOWN: Final = 3
 """Pinned rooms of a run that are shown at once; the others are folded on the page, and left out on a terminal."""
 UNKNOWN: Final = "not known"
 
@@ -98,7 +85,7 @@ class Held:
 
     @property
     def says(self) -> str:
-        """What the two come to."""
+        """What the two say together."""
         if self.live is None:
             return "cannot be compared"
         if self.contradicts:
@@ -152,7 +139,28 @@ def chance(p: float | None) -> str:
     percent = f"{float(f'{100 * p:.2g}'):g}%" if p >= 0.0001 else "less than 0.01%"
     return (
         f"p = {p:.2g}: of experiments with two builds that do not differ, {percent} would show such a difference, or a "
-        "greater one, by chance alone (Fisher's exact test on the repetitions that pinned)."
+        "greater one, by chance alone (Fisher's exact test on the repetitions that pinned; one-sided: differences the "
+        "other way round are not counted)."
+    )
+
+
+def window(storm: Storm) -> str:
+    """How the race was made more frequent, and how long it was waited for; empty for a deployment that is not ours."""
+    noise, longest, hits = (storm.settings.get(name) for name in ("noise", "noise_seconds", "hits"))
+    if not isinstance(noise, float | int) or not isinstance(longest, float | int):
+        return ""
+    widened = (
+        f"The window of the race was widened: with a chance of {noise:g}, a transfer worker waited up to {longest:g} s "
+        "before it stored a status or took a lock (--noise). That makes a rare order of steps frequent, and makes none "
+        "possible that was not."
+        if noise
+        else "The window of the race was not widened (--noise 0)."
+    )
+    if not hits:
+        return widened
+    return (
+        f"{widened} Each storm went on, for {ROUNDS} rounds at most, until {hits} aborts had landed inside the window, "
+        "whatever had been pinned (--hits)."
     )
 
 
@@ -270,57 +278,6 @@ def _many(number: int, one: str, many: str = "") -> str:
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# The page
-
-
-def html(storm: Storm) -> str:
-    """The report as one HTML file, to be written in UTF-8; it needs nothing else and asks for nothing."""
-    from jinja2 import Environment, StrictUndefined
-    from markupsafe import Markup
-
-    from kvlatch.commands.storm.plot import svg
-
-    environment = Environment(
-        autoescape=True, finalize=_finalize, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
-    builds = groups(storm)
-    page: str = template.render(
-        storm=storm,
-        tone=_TONES[storm.verdict],
-        chance=chance(storm.p),
-        cautions=cautions(storm),
-        groups=builds,
-        counts=COUNTS,
-        plot=Markup(svg({group.label: group.runs for group in builds})),  # noqa: S704  # it escapes names itself
-        held=held(storm),
-        doubts=doubts(storm),
-        shown=_ROOMS_SHOWN,
-        check=_check_command,
-        any_pinned=any(run.counts.pinned or run.pinned for run in storm.runs),
-        any_fault=any(run.faults or run.left_behind for run in storm.runs),
-        settings={
-            name: value if isinstance(value, str) else json.dumps(value) for name, value in storm.settings.items()
-        },
-    )
-    return page
-
-
-def _finalize(value: object) -> object:
-    """How the template shows what it is given."""
-    if value is None:
-        return UNKNOWN
-    if type(value) is int:
-        return f"{value:,}"
-    return printable(value) if type(value) is str else value
-
-
-def _check_command(run: Run) -> str | None:
-    """The command that checks the log of a run."""
-    return None if run.log is None else shlex.join(["kvlatch", "check", str(run.log)])
-
-
-# --------------------------------------------------------------------------------------------------------------------
 # The terminal
 
 
@@ -331,6 +288,7 @@ def lines(storm: Storm, width: int) -> Iterator[str]:
     builds = groups(storm)
     yield from _wrapped(storm.sentence, width)
     yield from _wrapped(chance(storm.p), width)
+    yield from _wrapped(window(storm), width)
     for caution in cautions(storm):
         yield from _wrapped(f"! {caution}", width)
     yield ""
@@ -341,13 +299,13 @@ def lines(storm: Storm, width: int) -> Iterator[str]:
         yield ""
         yield from _table(builds[start : start + columns], width)
     rooms = [(group, run, room) for group in builds for run in group.runs for room in run.pinned]
-    for group, run, room in rooms[:_ROOMS_SHOWN]:
+    for group, run, room in rooms[:ROOMS_SHOWN]:
         yield ""
         yield from _wrapped(f"{group.label}, repetition {run.repetition}: {_room(room)}", width)
         yield f"  {printable(room.show)}"
-    if len(rooms) > _ROOMS_SHOWN:
+    if len(rooms) > ROOMS_SHOWN:
         yield ""
-        yield f"and {_many(len(rooms) - _ROOMS_SHOWN, 'more pinned room', 'more pinned rooms')}"
+        yield f"and {_many(len(rooms) - ROOMS_SHOWN, 'more pinned room', 'more pinned rooms')}"
 
 
 def _room(room: PinnedRoom) -> str:
@@ -366,6 +324,8 @@ def _table(builds: Sequence[Group], width: int) -> Iterator[str]:
     from rich.table import Table
     from rich.text import Text
 
+    from kvlatch.commands.common import put
+
     table = Table("", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for group in builds:
         table.add_column(Text(group.label, overflow="fold"), justify="right")
@@ -374,5 +334,5 @@ def _table(builds: Sequence[Group], width: int) -> Iterator[str]:
         totals = (group.total(count.name) for group in builds)
         table.add_row(count.heading, *(UNKNOWN if total is None else f"{total:,}" for total in totals))
     output = io.StringIO()
-    Console(file=output, width=width, color_system=None).print(table)
+    put(Console(file=output, width=width, color_system=None), table)
     yield from (line.rstrip() for line in output.getvalue().splitlines())

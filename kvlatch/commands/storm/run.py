@@ -4,85 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import json
-import random
-import re
 import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 import attrs
 import click
 
+from kvlatch.commands.annotations import annotate
 from kvlatch.commands.exits import CANNOT, INTERNAL, INTERRUPTED, OK, UNKNOWN, USAGE, VIOLATED, Failure
+from kvlatch.commands.storm import laws
+from kvlatch.commands.storm.question import Question, check, folder, plan
 from kvlatch.commands.storm.records_json import as_json, from_json
 from kvlatch.proofs import pins
-from kvlatch.proofs.prove import UnknownName, design_of
 from kvlatch.reference.live import verdict as verdicts
-from kvlatch.reference.live.load import POLITE, Load
 from kvlatch.reference.live.records import Role, Run, Storm, Verdict
-from kvlatch.reference.live.settings import Rules, Settings, fingerprint
-from kvlatch.spec.designs import Atomicity
+from kvlatch.reference.live.settings import Rules, Settings
 
 if TYPE_CHECKING:
     import httpx
 
     from kvlatch.reference.live import storm as storms
 
-_NEEDED: Final = {
-    "httpx": "httpx", "prometheus_client": "prometheus-client", "jinja2": "jinja2", "matplotlib": "matplotlib",
-}  # fmt: skip
-_NEEDED_HERE: Final = {
-    **_NEEDED, "uvicorn": "uvicorn", "starlette": "starlette", "sglang_router": "sglang-router",
-    "nixl_cu12": "nixl-cu12",
-}  # fmt: skip
-"""What a storm needs, by the name it is imported by; less of it for a deployment that is not started here."""
-PROPERTY_OF: Final = {
-    "pinned": "no-pin",
-    "lost_failures": "terminal-sticky",
-    "ghosts": "no-ghost",
-    "released_early": "pages-held",
-    "wrong_digests": "success-complete",
-}
-"""Which property says that a count stays 0."""
 _POLLED: Final = 8
 """Connections that are kept for the pages that are polled."""
 
 
-@attrs.frozen(kw_only=True)
-class Question:
-    """What is asked: the options of the command."""
-
-    control: str
-    treatment: str
-    designs: tuple[str, ...]
-    url: str | None
-    metrics: tuple[str, ...]
-    label: str
-    against: Path | None
-    yes: bool
-    load: Load
-    settings: Mapping[str, Any]
-    repetitions: int | None
-    faults: tuple[Any, ...]
-    seed: int
-    out: Path | None
-    as_json: bool
-
-
 def answer(question: Question) -> int:
     """Storm, report, and say how it went; Failure if it cannot be done."""
-    _can_be_done(question)
+    check(question)
     from kvlatch.reference.live.storm import NotAnswering
     from kvlatch.reference.live.system import CannotStart
 
-    out = _folder(question.out)
+    out = folder(question.out)
     runs: list[Run] = []
     fault = ""
     try:
@@ -105,81 +65,12 @@ def answer(question: Question) -> int:
 
 
 def exit_code(storm: Storm) -> int:
-    """0 if the build in question neither pins nor spoils a request, 1 if it does, 3 if the storm does not show it."""
-    judged = storm.of("treatment") or storm.of("alone")
-    if any(_bad(run) for run in judged):
+    """1 if the build in question breaks a law, 0 if the storm shows that it does not, 3 if it does not show which."""
+    codes = {report.exit_code for report in laws.in_question(storm)}
+    if VIOLATED in codes:
         return VIOLATED
     good: tuple[Verdict, ...] = ("treatment fixes it", "drains")
-    return OK if storm.verdict in good else UNKNOWN
-
-
-def _bad(run: Run) -> bool:
-    """A request was pinned, has no ending, or was answered with pages that are not its own."""
-    return bool(run.counts.pinned or run.counts.unaccounted or run.counts.wrong_digests)
-
-
-# --- Can it be done? ----------------------------------------------------------------------------------------------
-
-
-def _can_be_done(question: Question) -> None:
-    """Say so before anything is started."""
-    needed = _NEEDED if question.url else _NEEDED_HERE
-    if missing := [package for module, package in needed.items() if importlib.util.find_spec(module) is None]:
-        raise Failure(
-            f"the live system needs {', '.join(missing)}: pip install 'kvlatch[live]' && "
-            "pip install --no-deps nixl-cu12 (its dependency torch is not used)",
-            CANNOT,
-        )
-    if question.url is None:
-        if question.metrics or question.label or question.against:
-            raise Failure("--metrics, --build and --against are about a deployment: name it with --url", USAGE)
-        list(plan(question))
-        return
-    if not question.metrics:
-        raise Failure("--url needs the metrics page of each prefill engine: --metrics http://HOST:PORT/metrics", USAGE)
-    if question.designs or question.faults:
-        raise Failure("--design and --fault are about a system that is started here, not about --url", USAGE)
-    for address in (question.url, *question.metrics):
-        if not re.fullmatch(r"https?://[^/\s]+(/\S*)?", address):
-            raise Failure(f"{address!r} is no address: http://HOST:PORT", USAGE)
-    if not question.yes:
-        _ask(question.load, question.url)
-
-
-def _ask(load: Load, url: str) -> None:
-    """Nothing is sent to somebody's deployment before somebody has said yes."""
-    count = load.requests + POLITE
-    what = f"Send up to {count} requests to {url}, {load.rate:g} a second at most, most of which hang up?"
-    if not sys.stdin.isatty():
-        raise Failure(f"{what} Say so with --yes", USAGE)
-    if not click.confirm(what, err=True):
-        raise Failure("nothing was sent", USAGE)
-
-
-def _folder(wanted: Path | None) -> Path:
-    """An empty folder for the report: the one that was named, or the first of storm-1, storm-2, ... that is free."""
-    if wanted is None:
-        number = 1
-        while Path(f"storm-{number}").exists():
-            number += 1
-        wanted = Path(f"storm-{number}")
-    elif wanted.exists() and any(wanted.iterdir()):
-        raise Failure(f"{wanted} is not empty: name another folder with --out", USAGE)
-    return wanted
-
-
-def rules_of(name: str) -> Rules:
-    """The rules that a reader calls ``DESIGN`` or ``DESIGN/ATOMICITY``; without one, the design's first."""
-    design_name, _, level = name.partition("/")
-    try:
-        design = design_of(design_name)
-    except UnknownName as error:
-        raise Failure(str(error), USAGE) from error
-    levels: tuple[Atomicity, ...] = get_args(Atomicity)
-    for known in levels:
-        if known == (level or design.atomicities[0]):
-            return Rules(design, known)
-    raise Failure(f"{name}: an atomicity is one of {', '.join(levels)}", USAGE)
+    return OK if codes == {OK} and storm.verdict in good else UNKNOWN
 
 
 # --- The runs -----------------------------------------------------------------------------------------------------
@@ -191,13 +82,13 @@ def _storm(question: Question, runs: Sequence[Run]) -> Storm:
         runs = (*_as("control", _earlier(question.against)), *_as("treatment", runs))
     verdict, sentence, p = judge(runs)
     return Storm(
-        command=_command(), seed=question.seed, version=_version(), settings=_settings(question),
+        command=command(sys.argv[1:]), seed=question.seed, version=_version(), settings=_settings(question),
         runs=tuple(runs), verdict=verdict, sentence=sentence, p=p, proofs=proofs_of(runs),
     )  # fmt: skip
 
 
 def judge(runs: Sequence[Run]) -> tuple[Verdict, str, float | None]:
-    """What all runs come to: a verdict, a sentence, and p where two builds are compared."""
+    """The verdict on all runs, a sentence, and p where two builds are compared."""
     by_role = {role: [run for run in runs if run.role == role] for role in get_args(Role)}
     try:
         if by_role["control"] and by_role["treatment"]:
@@ -231,31 +122,6 @@ def _as(role: Role, runs: Sequence[Run]) -> tuple[Run, ...]:
     return tuple(attrs.evolve(run, role=role) for run in runs)
 
 
-def plan(question: Question) -> Iterator[tuple[Role, int, Rules]]:
-    """Which build is stormed when: control and treatment by turns, and which comes first is left to the seed."""
-    repetitions = question.repetitions or (1 if question.designs else 4)
-    chance = random.Random(question.seed)  # noqa: S311  # for no secret
-    if question.designs:
-        named = [rules_of(name) for name in question.designs]
-        yield from (("alone", number, rules) for number in range(1, repetitions + 1) for rules in named)
-        return
-    pair: list[tuple[Role, Rules]] = [
-        ("control", rules_of(question.control)),
-        ("treatment", rules_of(question.treatment)),
-    ]
-    _differ(*(rules for _, rules in pair))
-    for number in range(1, repetitions + 1):
-        chance.shuffle(pair)
-        yield from ((role, number, rules) for role, rules in pair)
-
-
-def _differ(control: Rules, treatment: Rules) -> None:
-    """Refuse to compare like with like before, not after, a minute of storms."""
-    if (mark := fingerprint(control)) == fingerprint(treatment):
-        names = f"{control.design.name}/{control.level} and {treatment.design.name}/{treatment.level}"
-        raise Failure(f"refused: {names} are the same build ({mark}): there is nothing to compare", USAGE)
-
-
 def _embedded(question: Question, out: Path) -> Iterator[Run]:
     """Every run on a system of its own, started here."""
     for role, number, rules in plan(question):
@@ -274,7 +140,7 @@ async def _on_system(question: Question, role: Role, number: int, rules: Rules, 
 
     settings = Settings(seed=question.seed, **question.settings)
     system = System(rules, settings, folder)
-    async with _http(_POLLED) as polling:
+    async with _http(_POLLED, question) as polling:
         with _interruptible() as stop:
             try:
                 await asyncio.to_thread(system.start)
@@ -299,7 +165,7 @@ async def _on_deployment(question: Question, number: int, stormed: Collection[st
     """One storm on a deployment; Failure if it has been stormed before, and would be compared with itself."""
     from kvlatch.reference.live.foreign import Foreign
 
-    async with _http(_POLLED) as polling:
+    async with _http(_POLLED, question) as polling:
         target = Foreign(str(question.url).rstrip("/"), question.metrics, question.label, polling)
         if (mark := await target.fingerprint()) in stormed:
             raise Failure(f"refused: this is the build of {question.against} ({mark}): nothing to compare", USAGE)
@@ -315,19 +181,22 @@ async def _run(question: Question, target: storms.Target, stop: asyncio.Event, r
     from kvlatch.reference.live import storm as storms
 
     seed = question.seed * 1000 + number
-    async with _http(kept=0) as http:
-        return await storms.Storm(target, question.load, seed, http, role, number, question.faults, stop).run()
+    async with _http(0, question) as http:
+        storm = storms.Storm(
+            target, question.load, seed, http, role, number, question.faults, stop, hidden=question.secrets
+        )
+        return await storm.run()
 
 
-def _http(kept: int) -> httpx.AsyncClient:
-    """HTTP without a proxy, with as many connections as it takes, of which so many are kept to be used again."""
+def _http(kept: int, question: Question) -> httpx.AsyncClient:
+    """HTTP without a proxy, with any number of connections, of which at most ``kept`` stay open to be used again."""
     import httpx
 
     from kvlatch.reference.live.system import raise_descriptor_limit
 
     raise_descriptor_limit()
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=kept)
-    return httpx.AsyncClient(trust_env=False, timeout=10.0, limits=limits)
+    return httpx.AsyncClient(trust_env=False, timeout=10.0, limits=limits, headers=question.headers)
 
 
 @contextlib.contextmanager
@@ -363,7 +232,7 @@ def proofs_of(runs: Sequence[Run]) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for run in runs:
         said = {}
-        for count, prop in PROPERTY_OF.items():
+        for count, prop in laws.PROPERTY_OF.items():
             word = pinned.get((str(run.build.design), str(run.build.atomicity), 2, prop))
             if word is not None:
                 said[count] = "proved: never" if word == "holds" else f"refuted in {word.rstrip('dr')} steps"
@@ -380,8 +249,20 @@ def _version() -> str:
         return "not installed"
 
 
-def _command() -> str:
-    return shlex.join(["kvlatch", *sys.argv[1:]])
+def command(arguments: Sequence[str]) -> str:
+    """The command as it was called, but for the values of headers: a report is for others to read, a key is not."""
+    shown: list[str] = []
+    for word in arguments:
+        option, equals, value = word.partition("=")
+        if equals and option == "--header":
+            shown.append(f"{option}={_hidden(value)}")
+        else:
+            shown.append(_hidden(word) if shown[-1:] == ["--header"] else word)
+    return shlex.join(["kvlatch", *shown])
+
+
+def _hidden(header: str) -> str:
+    return f"{header.partition(':')[0]}: ***"
 
 
 def _settings(question: Question) -> dict[str, object]:
@@ -402,18 +283,26 @@ def _earlier(path: Path) -> tuple[Run, ...]:
 
 
 def _write(storm: Storm, out: Path, question: Question) -> None:
+    from kvlatch.commands.storm import page
     from kvlatch.commands.storm import report as storm_report
 
+    judged = laws.reports(storm)
+    report = json.dumps(as_json(storm) | {"laws": [one.as_json() for one in judged]})
     out.mkdir(parents=True, exist_ok=True)
-    report = json.dumps(as_json(storm))
     _whole(out / "report.json", report)
-    _whole(out / "report.html", storm_report.html(storm))
+    _whole(out / "report.html", page.html(storm))
+    for one in laws.in_question(storm):
+        annotate(one.annotations(), one.page("kvlatch storm"))
     if question.as_json:
         click.echo(report)
         return
     width = shutil.get_terminal_size((100, 24)).columns
     for line in storm_report.lines(storm, width):
         click.echo(line)
+    for one in judged:
+        click.echo()
+        for line in one.verdict_lines:
+            click.echo(line)
     click.echo(f"{out / 'report.html'}, {out / 'report.json'}")
 
 

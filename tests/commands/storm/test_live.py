@@ -73,7 +73,7 @@ def test_the_control_pins_requests_and_the_treatment_none(compared: tuple[int, d
         accounted(run)
         counts, control = run["counts"], run["role"] == "control"
         assert run["build"]["name"] == ("seed-control/locked" if control else "latch/locked")
-        assert counts["hits"] > 0
+        assert counts["hits"] >= 20  # or the storm would have gone on
         assert (counts["pinned"] > 0) == control
         assert (run["drained"] is None) == control
         assert run["gauge"][-1][1] == counts["pinned"] == len(run["pinned"])
@@ -119,7 +119,8 @@ def test_with_latch_every_request_has_an_ending_when_a_part_is_killed(fault: str
 
 def test_with_latch_a_full_queue_and_clients_that_never_read_do_no_harm(tmp_path: Path) -> None:
     """Computed chunks wait for a worker, unread answers for nobody."""
-    code, report, _ = storm(tmp_path / "out", "--design", "latch/cas", "--queue", "1", "--unread", "10", *SMALL)
+    few = ("--queue", "1", "--unread", "10", "--hits", "0")
+    code, report, _ = storm(tmp_path / "out", "--design", "latch/cas", *few, *SMALL)
     (run,) = report["runs"]
     accounted(run)
     assert [request["detail"] for request in run["requests"]].count("never read its answer") == 10

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvlatch.commands.storm import page as pages
 from kvlatch.commands.storm import report
 from kvlatch.commands.storm.plot import blocks, describe
 from kvlatch.commands.storm.records_json import as_json, from_json
@@ -242,7 +243,8 @@ def needs_live() -> None:
 def html(name: str) -> str:
     """The page of one of the storms above."""
     needs_live()
-    return report.html(ALL[name])
+    text: str = pages.html(ALL[name])
+    return text
 
 
 # --- The file ---------------------------------------------------------------------------------------------------------
@@ -454,7 +456,7 @@ def test_faults_and_leftovers() -> None:
 def test_every_verdict(verdict: Verdict) -> None:
     """The page says the verdict beside its colour, whichever it is."""
     needs_live()
-    assert f"Verdict: {verdict}." in Page(report.html(storm(verdict=verdict))).texts["span"][0]
+    assert f"Verdict: {verdict}." in Page(pages.html(storm(verdict=verdict))).texts["span"][0]
 
 
 # --- The page ---------------------------------------------------------------------------------------------------------
@@ -473,7 +475,7 @@ def test_page_stands_alone(name: str) -> None:
 
 def test_page_is_the_same_every_time() -> None:
     """The same record gives the same bytes."""
-    assert html("fixes") == report.html(from_json(as_json_text(FIXES)))
+    assert html("fixes") == pages.html(from_json(as_json_text(FIXES)))
 
 
 def test_counts() -> None:
@@ -545,7 +547,7 @@ def test_plot_has_every_repetition() -> None:
     page = Page(html("fixes"))
     styles = [found.get("style") or "" for tag, found in page.tags if tag == "path"]
     gauges = [[s for s in styles if f"stroke: var(--build-{n})" in s and "stroke-opacity" in s] for n in (0, 1)]
-    assert [len(lines) for lines in gauges] == [3, 3]
+    assert [len(lines) for lines in gauges] == [6, 6]  # three repetitions, on a wide page and on a narrow one
     assert ["stroke-dasharray" in lines[0] for lines in gauges] == [False, True]
     texts = [text.strip() for text in page.texts["text"]]
     assert {
@@ -559,13 +561,16 @@ def test_plot_has_every_repetition() -> None:
         "completions / s",
     } <= set(texts)
     assert {"control: seed-control/split (3 repetitions)", "treatment: latch/cas (3 repetitions)"} <= set(texts)
-    (picture,) = [found for tag, found in page.tags if tag == "svg"]
+    picture, _ = [found for tag, found in page.tags if tag == "svg"]
+    ids = [found["id"] for _, found in page.tags if "id" in found]
+    assert len(ids) == len(set(ids))
     assert picture["role"] == "img"
     assert "control: seed-control/split: at most 40, in the end 4, 8, 12." in (picture["aria-label"] or "")
 
 
 # --- The page in a browser --------------------------------------------------------------------------------------------
 
+WIDTHS = (390, 500, 1280)
 MEASURE = """
 <pre id="measured"></pre>
 <img src="http://example.test/x.png">
@@ -579,7 +584,10 @@ addEventListener("load", () => {
   const measured = [...document.querySelectorAll("iframe")].map(({contentDocument: page}) => ({
     heading: page.querySelector("h1").innerText,
     headingBox: box(page.querySelector("h1")),
-    plot: box(page.querySelector("figure svg")),
+    plot: box([...page.querySelectorAll("figure svg")].find((each) => each.checkVisibility())),
+    plotEnd: Math.max(
+      ...[...page.querySelectorAll("figure svg path")].map((each) => each.getBoundingClientRect().right)
+    ),
     plotTexts: [...page.querySelectorAll("figure svg text")].map((text) => [text.textContent, ...box(text)]),
     width: page.documentElement.clientWidth,
     reach: page.documentElement.scrollWidth,
@@ -600,32 +608,31 @@ def test_a_browser_shows_it(tmp_path: Path) -> None:
     The page around the two asks for a picture and writes to the console, to show that either would be noticed.
     """
     page = markup.escape(html("fixes"))
-    frames = "".join(f'<iframe style="width: {w}px; height: 800px" srcdoc="{page}"></iframe>' for w in (390, 1280))
+    frames = "".join(f'<iframe style="width: {w}px; height: 800px" srcdoc="{page}"></iframe>' for w in WIDTHS)
     wrapper = tmp_path / "measure.html"
     wrapper.write_text(f"<!doctype html><meta charset='utf-8'><style>iframe {{border: 0}}</style>{frames}{MEASURE}")
     seen = visit(wrapper)
     assert seen.asked == ["http://example.test/x.png"]
     assert [line.count('"heard"') for line in seen.console] == [1]
-    phone, screen = json.loads(Page(seen.document).texts["pre"][-1])
-    for view in (phone, screen):
+    views = json.loads(Page(seen.document).texts["pre"][-1])
+    for view in views:
         assert view["heading"] == FIXES.sentence
         assert view["headingBox"][0] > 300
         assert view["headingBox"][2] is True
         assert view["reach"] == view["width"]  # nothing sticks out, so the page does not scroll sideways
-        assert view["plot"][0] > 600
+        assert view["plot"][0] > min(600, 0.85 * view["width"])
         assert view["plot"][1] > 400
         assert view["plot"][2] is True
+        assert 0.8 * view["plot"][0] < view["plotEnd"] <= view["width"]  # the ends of the curves are on the screen
         visible = {text for text, width, height, visible in view["plotTexts"] if width > 0 and height > 5 and visible}
         assert {"control: seed-control/split (3 repetitions)", "treatment: latch/cas (3 repetitions)"} <= visible
         assert {"3,006", "1,776", "66", "24"} <= set(view["table"].split())
         assert "kvlatch check 'control 1.ndjson'" in view["commands"]
         assert FIXES.runs[1].pinned[0].show in view["commands"]
         assert FIXES.command in view["commands"]
-    assert (phone["width"], screen["width"]) == (390, 1280)
-    plot, table = phone["scrolling"][:2]
-    assert [inner > outer for outer, inner in (plot, table)] == [True, True]
-    plot, table = screen["scrolling"][:2]
-    assert [inner > outer for outer, inner in (plot, table)] == [False, False]
+    assert [view["width"] for view in views] == list(WIDTHS)
+    counted = [view["scrolling"][0] for view in views]
+    assert [inner > outer for outer, inner in counted] == [True, True, False]
 
 
 @needs_browser

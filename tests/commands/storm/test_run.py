@@ -15,16 +15,18 @@ import pytest
 from kvlatch.commands.exits import Failure
 from kvlatch.commands.main import main
 from kvlatch.commands.storm import run as storms
-from kvlatch.commands.storm.run import PROPERTY_OF, Question, exit_code, judge, plan, proofs_of, rules_of
+from kvlatch.commands.storm.laws import PROPERTY_OF, in_question, reports
+from kvlatch.commands.storm.question import Question, folder, header, plan, rules_of
+from kvlatch.commands.storm.run import command, exit_code, judge, proofs_of
 from kvlatch.reference.live.load import Load
 from kvlatch.reference.live.records import Build, Counts, Run, Storm, Verdict
 from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.properties import BY_NAME
 
 ASKED = Question(
-    control="seed-control", treatment="latch", designs=(), url=None, metrics=(), label="", against=None, yes=False,
-    load=Load(requests=1, clients=1, seconds=1.0, patience=(0.1, 0.2)), settings={}, repetitions=None, faults=(),
-    seed=1, out=None, as_json=False,
+    control="seed-control", treatment="latch", designs=(), url=None, metrics=(), headers={}, label="", against=None,
+    yes=False, load=Load(requests=1, clients=1, seconds=1.0, patience=(0.1, 0.2)), settings={}, repetitions=None,
+    faults=(), seed=1, out=None, as_json=False,
 )  # fmt: skip
 COUNTS = Counts(
     sent=9, completed=4, failed=0, aborted=5, unaccounted=0, pinned=0, hits=30, lost_failures=0, ghosts=0,
@@ -40,7 +42,7 @@ def run(*arguments: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     return int(done.value.code or 0), capsys.readouterr().err
 
 
-def made(role: Any = "alone", name: str = "latch/locked", **counts: int) -> Run:
+def made(role: Any = "alone", name: str = "latch/locked", **counts: Any) -> Run:
     """A run with these figures."""
     design, _, level = name.partition("/")
     return Run(
@@ -58,12 +60,14 @@ def test_without_the_extra_one_line_says_how_to_install_it(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name in missing else name)
     code, said = run(capsys=capsys, monkeypatch=monkeypatch)
     assert code == 4
-    assert said.startswith("kvlatch: the live system needs sglang-router, nixl-cu12: pip install 'kvlatch[live]' && ")
+    assert said.startswith("kvlatch: the live system needs sglang-router, nixl-cu12: pip install sglang-router && pip ")
+    assert "pip install --no-deps nixl-cu12" in said
     assert said.count("\n") == 1
     missing.clear()
     missing.add("httpx")
-    code, said = run("--url", "http://127.0.0.1:9", capsys=capsys, monkeypatch=monkeypatch)
-    assert (code, "needs httpx:" in said) == (4, True)
+    where = ("--url", "http://127.0.0.1:9", "--metrics", "http://127.0.0.1:9/metrics")
+    code, said = run(*where, capsys=capsys, monkeypatch=monkeypatch)
+    assert (code, said) == (4, "kvlatch: a storm needs httpx: pip install httpx\n")
 
 
 @pytest.fixture
@@ -76,13 +80,34 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--metrics", "http://h/metrics"], "--metrics, --build and --against are about a deployment: name it with"),
-        (["--build", "mine"], "name it with --url"),
+        (["--metrics", "http://h/metrics"], "--metrics has no effect without --url: it is about a deployment"),
+        (["--build", "mine"], "--build has no effect without --url"),
+        (["--yes"], "--yes has no effect without --url"),
+        (["--header", "a: b"], "--header has no effect without --url"),
         (["--url", "http://h"], "--url needs the metrics page of each prefill engine"),
-        (["--url", "h:30000", "--metrics", "http://h/metrics"], "'h:30000' is no address: http://HOST:PORT"),
-        (["--url", "http://h", "--metrics", "h/metrics"], "'h/metrics' is no address"),
-        (["--url", "http://h", "--metrics", "http://h/m", "--design", "latch"], "--design and --fault are about"),
-        (["--url", "http://h", "--metrics", "http://h/m", "--fault", "kill-decode"], "--design and --fault are about"),
+        (["--url", "h:30000", "--metrics", "http://h/metrics"], "'h:30000' is not an address: http://HOST:PORT"),
+        (["--url", "http://h", "--metrics", "h/metrics"], "'h/metrics' is not an address"),
+        *[
+            (["--url", "http://h", "--metrics", "http://h/m", *option], f"{option[0]} has no effect with --url")
+            for option in (
+                ["--design", "latch"],
+                ["--control", "latch"],
+                ["--treatment", "latch"],
+                ["--fault", "kill-decode"],
+                ["--noise", "0"],
+                ["--queue", "1"],
+                ["--hits", "1"],
+                ["--both-abort"],
+            )
+        ],
+        (["--url", "http://me:secret@h", "--metrics", "http://h/m"], "a password in an address would get into the"),
+        (["--url", "http://h", "--metrics", "http://h/m", "--header", "secret"], "--header takes 'NAME: VALUE'"),
+        (["--url", "http://h", "--metrics", "http://h/m", "--header", "X: a\nb"], "--header X: its value is empty, or"),
+        (["--url", "http://h", "--metrics", "http://h/m", "--header", "X:"], "--header X: its value is empty, or"),
+        (["--design", "latch", "--control", "fix-a"], "--control has no effect with --design"),
+        (["--design", "latch", "--treatment", "fix-a"], "--treatment has no effect with --design"),
+        (["--design", "latch", "--design", "latch/locked"], "--design names a build twice"),
+        (["--out", "/dev/null/x"], "/dev/null is not a folder"),
         (["--design", "nope"], "no design is called 'nope'"),
         (["--design", "latch/sloppy"], "an atomicity is one of locked, split, cas"),
         (["--control", "latch", "--treatment", "latch/locked"], "refused: latch/locked and latch/locked are the same"),
@@ -103,7 +128,8 @@ def test_bad_usage_exits_2_with_one_line(
     code, said = run(*arguments, capsys=capsys, monkeypatch=monkeypatch)
     assert code == 2
     assert line in said
-    assert "Traceback" not in said
+    assert said.count("\n") == 1
+    assert "secret" not in said or "me:secret" not in said
     assert list(tmp_path.iterdir()) == []
 
 
@@ -128,11 +154,11 @@ def test_a_folder_with_files_is_left_alone(tmp_path: Path, monkeypatch: pytest.M
     """A named folder has to be empty; without a name the first free one is taken."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "storm-1").mkdir()
-    assert storms._folder(None) == Path("storm-2")
-    assert storms._folder(Path("storm-1")) == Path("storm-1")
+    assert folder(None) == Path("storm-2")
+    assert folder(Path("storm-1")) == Path("storm-1")
     (tmp_path / "storm-1" / "report.json").touch()
     with pytest.raises(Failure, match="storm-1 is not empty: name another folder with --out"):
-        storms._folder(Path("storm-1"))
+        folder(Path("storm-1"))
 
 
 def test_control_and_treatment_take_turns_and_the_seed_says_who_begins() -> None:
@@ -165,6 +191,10 @@ def test_a_design_is_named_with_or_without_its_atomicity() -> None:
         ("treatment fixes it", made("treatment"), 0),
         ("treatment fixes it", made("treatment", wrong_digests=1), 1),
         ("treatment fixes it", made("treatment", unaccounted=1), 1),
+        ("treatment fixes it", made("treatment", ghosts=1), 1),
+        ("treatment fixes it", made("treatment", released_early=1), 1),
+        ("treatment fixes it", made("treatment", lost_failures=1), 1),
+        ("treatment fixes it", made("treatment", hits=19), 3),
         ("treatment helps", made("treatment", pinned=1), 1),
         ("no difference", made("treatment", pinned=1), 1),
         ("no difference", made("treatment"), 3),
@@ -179,6 +209,46 @@ def test_the_exit_code_is_about_the_build_in_question(verdict: Verdict, run: Run
     runs = (run, made("control", pinned=3, wrong_digests=5)) if run.role == "treatment" else (run,)
     storm = Storm(command="", seed=1, version="", settings={}, runs=runs, verdict=verdict, sentence="", p=None)
     assert exit_code(storm) == code
+
+
+def test_the_laws_of_each_build_rest_on_what_happened() -> None:
+    """Kept with a count, broken with a sentence, and not judged where nothing happened or nothing can be seen."""
+    runs = (made("control", pinned=3, lost_failures=1), made("treatment", hits=0))
+    storm = Storm(
+        command="", seed=1, version="", settings={}, runs=runs, verdict="treatment fixes it", sentence="", p=None
+    )
+    control, treatment = reports(storm)
+    assert in_question(storm) == [treatment]
+    said = {one.law: (one.verdict, str(one.answer)) for one in (*control.judgements,)}
+    assert said["no-pin"] == ("broken", "3 requests in the prefill inflight queue after the drain")
+    assert said["terminal-sticky"][0] == "broken"
+    assert said["terminal-sticky"][1].startswith("1 room in which a terminal status gave way")
+    told = "0 of 9 requests had no ending for a patient client, 3 stayed in the queue"
+    assert said["settlement"] == ("broken", told)
+    said = {one.law: (one.verdict, str(one.answer)) for one in treatment.judgements}
+    assert said["no-pin"] == ("not judged", "no abort landed inside the window, and fewer than 20 clear no build")
+    assert said["success-complete"] == ("kept", "4 completed requests could have broken it")
+    assert said["settlement"] == ("kept", "9 requests could have broken it")
+    assert treatment.exit_code == 3
+    foreign = made(hits=None, ghosts=None, lost_failures=None, released_early=None, wrong_digests=None)
+    (report,) = reports(attrs.evolve(storm, runs=(foreign,)))
+    assert {one.law: one.verdict for one in report.judgements} == {
+        "no-pin": "kept", "terminal-sticky": "not judged", "no-ghost": "not judged", "pages-held": "not judged",
+        "success-complete": "not judged", "settlement": "kept",
+    }  # fmt: skip
+    killed = attrs.evolve(foreign, faults=("kill-prefill",))
+    (report,) = reports(attrs.evolve(storm, runs=(killed,)))
+    assert report.exit_code == 3
+
+
+def test_no_report_has_a_key() -> None:
+    """The command is shown with the names of the headers alone."""
+    called = ["storm", "--header", "Authorization: Bearer k3y-k3y", "--header=X-Key: s3cret", "--url", "http://h"]
+    shown = command(called)
+    assert shown == "kvlatch storm --header 'Authorization: ***' '--header=X-Key: ***' --url http://h"
+    asked = attrs.evolve(ASKED, headers=dict(map(header, ("Authorization: Bearer k3y-k3y", "X-Short: a"))))
+    assert asked.secrets == ("Bearer k3y-k3y", "k3y-k3y", "Bearer")
+    assert "k3y" not in repr(asked)
 
 
 def test_several_builds_are_told_apart_in_one_sentence() -> None:

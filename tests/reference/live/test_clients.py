@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
+from itertools import islice
 from typing import Any
 
 import attrs
@@ -13,8 +14,9 @@ import pytest
 
 httpx = pytest.importorskip("httpx", reason="needs the extra live")
 
+from kvlatch.reference.live import clients as clients_module  # noqa: E402
 from kvlatch.reference.live.clients import Clients  # noqa: E402
-from kvlatch.reference.live.load import Ask, Load, asks  # noqa: E402
+from kvlatch.reference.live.load import Ask, Load, rounds  # noqa: E402
 from kvlatch.reference.live.pages import digest_of  # noqa: E402
 from kvlatch.reference.live.records import Request  # noqa: E402
 from kvlatch.reference.live.settings import Settings  # noqa: E402
@@ -52,14 +54,24 @@ async def right(request: Any) -> Any:
 
 def test_the_seed_decides_what_is_asked() -> None:
     """Equal seeds ask the same, of control and of treatment; each prompt is asked once, within the bounds."""
-    drawn = asks(LOAD, 3, 64)
-    assert drawn == asks(LOAD, 3, 64) != asks(LOAD, 4, 64)
+    drawn = next(rounds(LOAD, 3, 64))
+    assert drawn == next(rounds(LOAD, 3, 64)) != next(rounds(LOAD, 4, 64))
     assert len({one.prompt for one in drawn}) == LOAD.requests
     assert {one.chunks for one in drawn} <= set(range(LOAD.chunks[0], LOAD.chunks[1] + 1))
     assert all(len(one.prompt.split()) == one.chunks * 64 for one in drawn)
     assert all(one.patience is None or 0.01 <= one.patience <= 0.02 for one in drawn)
     assert {one.patience is None for one in drawn} == {one.stream for one in drawn} == {True, False}
-    assert [one.reads for one in asks(attrs.evolve(LOAD, unread=3), 3, 64)].count(False) == 3
+    unread = rounds(attrs.evolve(LOAD, unread=3), 3, 64)
+    for _ in range(2):
+        assert [one.reads for one in next(unread)].count(False) == 3
+
+
+def test_a_second_round_asks_for_something_else() -> None:
+    """Other numbers, other prompts, and the same ones for the same seed."""
+    first, second = islice(rounds(LOAD, 3, 64), 2)
+    assert [one.number for one in first + second] == list(range(2 * LOAD.requests))
+    assert len({one.prompt for one in first + second}) == 2 * LOAD.requests
+    assert second == list(islice(rounds(LOAD, 3, 64), 2))[1]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -109,6 +121,45 @@ def test_a_stream_can_fail_after_its_status(text: str, code: int, detail: str) -
     (done,) = stormed(answer, [ask(stream=True)])
     assert (done.outcome, done.code) == ("failed", code)
     assert detail in done.detail
+
+
+def test_what_a_server_sends_back_of_a_key_is_hidden() -> None:
+    """A proxy that shows the request it refused must not put the user's key into the user's report."""
+
+    async def answer(request: Any) -> Any:
+        return httpx.Response(401, text=f"refused: {request.headers['authorization']}")
+
+    async def run() -> list[Request]:
+        headers = {"Authorization": "Bearer k3y"}
+        async with httpx.AsyncClient(transport=httpx.MockTransport(answer), headers=headers) as http:
+            clients = Clients("http://router", LOAD, SMALL, 0.0, http, ("Bearer k3y", "k3y"))
+            await clients.ask(ask())
+            return clients.done
+
+    (done,) = asyncio.run(run())
+    assert done.detail == "refused: ***"
+
+
+def test_a_client_that_never_reads_sends_its_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It writes its request by hand: with the headers of the others, to the path under which the router listens."""
+    monkeypatch.setattr(clients_module, "_UNREAD_SECONDS", 0.0)
+    received: list[bytes] = []
+
+    async def run() -> None:
+        async def heard(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            received.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.close()
+
+        server = await asyncio.start_server(heard, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with server, httpx.AsyncClient(headers={"X-Key": "k3y"}) as http:
+            clients = Clients(f"http://127.0.0.1:{port}/v2", LOAD, SMALL, 0.0, http)
+            await clients.ask(attrs.evolve(ask(), reads=False))
+
+    asyncio.run(run())
+    (head,) = received
+    assert head.startswith(b"POST /v2/generate HTTP/1.1\r\n")
+    assert b"x-key: k3y\r\n" in head.lower()
 
 
 def test_a_connection_that_breaks_is_a_failure() -> None:
