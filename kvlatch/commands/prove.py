@@ -14,7 +14,16 @@ import click
 
 from kvlatch.commands import junit, matrix, show
 from kvlatch.commands.annotations import annotate
-from kvlatch.commands.common import console, json_option, junit_option, progress, put, refuse, traces_option
+from kvlatch.commands.common import (
+    console,
+    folder_can_be_made,
+    json_option,
+    junit_option,
+    progress,
+    put,
+    refuse,
+    traces_option,
+)
 from kvlatch.commands.exits import INTERNAL, OK, UNKNOWN, USAGE, VIOLATED, Failure
 from kvlatch.proofs import pins
 from kvlatch.proofs.certificates import Refused, certify, check_target
@@ -52,6 +61,7 @@ class Outputs:
 @click.option(
     "--certificates",
     type=click.Path(path_type=Path),
+    callback=folder_can_be_made,
     help="Also write files that another solver can check: into a directory, or an archive NAME.tar.gz.",
 )
 @click.option("--pin", is_flag=True, help="Make these verdicts, and their traces, the expected ones.")

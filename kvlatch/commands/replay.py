@@ -28,7 +28,7 @@ import attrs
 import click
 
 from kvlatch.commands import show
-from kvlatch.commands.common import chosen_design
+from kvlatch.commands.common import chosen_design, refuse
 from kvlatch.commands.exits import OK, USAGE, VIOLATED, Failure
 from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.published.sglang import scripts as sglang
@@ -252,6 +252,8 @@ def replay(
 
     Exit 0 if the property holds on what was observed, 1 if it is violated.
     """
+    if target is None:
+        refuse(("backend", "repeat", "timeout"), "without --on: it is about published code")
     try:
         run = read(trace)
         if target is None:

@@ -156,7 +156,7 @@ def room_id(_context: click.Context, _parameter: click.Parameter, text: str | No
     try:
         return None if text is None else int(text, 0)
     except ValueError as error:
-        raise click.BadParameter(f"{text!r} is no room id: it is an integer, decimal or as 0x…") from error
+        raise click.BadParameter(f"{text!r} is not a room id: it is an integer, decimal or as 0x…") from error
 
 
 @click.command()
@@ -190,6 +190,8 @@ def _story(file: Path, room: int | None, profile: Any, design: Design | None) ->
     """The trace, or the room of the log; Failure for a file that is neither."""
     try:
         if room is not None:
+            if file.is_file() and not is_log(file):
+                raise Failure(f"{file} is not an event log, which --room is about; without it a trace is shown", USAGE)
             with progress(file.name) as done:
                 return story(file, room, profile=profile, design=design, progress=done)
         if is_log(file):

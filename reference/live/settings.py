@@ -11,9 +11,10 @@ from typing import Any, Final, Literal
 
 import attrs
 
+from kvlatch.reference.oracle.merge_table import as_merge
 from kvlatch.spec import merges
 from kvlatch.spec.designs import Atomicity, Design
-from kvlatch.spec.merges import KEEP, Kept, Merge
+from kvlatch.spec.merges import KEEP
 from kvlatch.spec.status import KVPoll
 
 EngineRole = Literal["prefill", "decode"]
@@ -39,20 +40,11 @@ class Rules:
     def from_json(cls, data: Mapping[str, Any]) -> Rules:
         """ValueError or TypeError for data that is no design."""
         level: Atomicity = data["level"]
-        return cls(Design(data["name"], _lookup(data["merge"]), (level,), **data["switches"]), level)
+        rows = (tuple(KEEP if cell == KEEP else KVPoll(cell) for cell in row) for row in data["merge"])
+        return cls(Design(data["name"], as_merge(tuple(rows)), (level,), **data["switches"]), level)
 
 
 _NOT_SWITCHES: Final = ("name", "merge", "atomicities", "says")
-
-
-def _lookup(table: list[list[int | Kept]]) -> Merge:
-    """The merge that a table is: six rows of five columns."""
-    rows = [[KEEP if cell == KEEP else KVPoll(cell) for cell in row] for row in table]
-
-    def merge(current: KVPoll | None, incoming: KVPoll) -> KVPoll | Kept:
-        return rows[len(KVPoll) if current is None else current][incoming]
-
-    return merge
 
 
 @attrs.frozen(kw_only=True)

@@ -281,6 +281,9 @@ def test_an_archive_that_would_fill_the_disk_is_refused(tmp_path: Path) -> None:
         (["prove", "--design", "fix-a", "--atomicity", "split", "--atomicity", "cas"], "--atomicity cas selects"),
         (["show", str(TRACE), "--profile", "failure-overrides"], "--profile has no effect on a trace"),
         (["show", str(TRACE), "--mermaid", "--json"], "--mermaid has no effect with --json"),
+        (["replay", str(TRACE), "--repeat", "3"], "--repeat has no effect without --on"),
+        (["replay", str(TRACE), "--backend", "mooncake"], "--backend has no effect without --on"),
+        (["replay", str(TRACE), "--timeout", "3"], "--timeout has no effect without --on"),
     ],
     ids=lambda value: " ".join(value[1:]) if isinstance(value, list) else "",
 )  # fmt: skip

@@ -96,7 +96,7 @@ def test_json_lines_say_the_same_for_machines(tmp_path: Path, capsys: pytest.Cap
         (["check", str(SEED), "--design", "nope"], "no design is called 'nope'"),
         (["show", str(SEED)], "is an event log: name a room with --room N"),
         (["show", str(SEED), "--room", "5"], "no event of room 5: the log has 5 rooms"),
-        (["show", str(SEED), "--room", "five"], "'five' is no room id: it is an integer"),
+        (["show", str(SEED), "--room", "five"], "'five' is not a room id: it is an integer"),
         (["vectors", str(TRACES)], "is there already"),
         (["nonsense"], "No such command"),
     ],

@@ -73,9 +73,7 @@ def _settlement(group: Group) -> Judgement:
     """What is pinned has not settled either, whatever its client was told."""
     lost, pinned, sent = (group.total(name) or 0 for name in ("unaccounted", "pinned", "sent"))
     if lost or pinned:
-        told = (
-            f"{lost:,} of {sent:,} requests had no ending for a patient client, {pinned:,} stayed in the queue"
-        )
+        told = f"{lost:,} of {sent:,} requests had no ending for a patient client, {pinned:,} stayed in the queue"
         return Judgement("settlement", Broken(told))
     return Judgement("settlement", Kept(sent, "requests") if sent else NotJudged("there were no requests"))
 
