@@ -30,7 +30,7 @@ class Annotation:
     line: int | None = None
 
     def __str__(self) -> str:
-        place = {"file": _in_repository(self.file), "line": self.line} if _in_repository(self.file) else {}
+        place = {"file": in_repository(self.file), "line": self.line} if in_repository(self.file) else {}
         members = {**place, "title": self.title}
         told = ",".join(f"{name}={_property(str(value))}" for name, value in members.items() if value is not None)
         return f"::error {told}::{_message(self.sentence)}"
@@ -70,7 +70,7 @@ def _append(file: Path, page: str) -> None:
         stream.write(content + b"\n")
 
 
-def _in_repository(file: str | None) -> str | None:
+def in_repository(file: str | None) -> str | None:
     """The path as GitHub wants it, from the root of the repository; None for a file that lies elsewhere."""
     root = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()).resolve()
     path = None if file is None else Path(file).resolve()

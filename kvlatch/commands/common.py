@@ -77,6 +77,15 @@ junit_option = click.option(
 )
 
 
+sarif_option = click.option(
+    "--sarif",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    callback=_file_can_be_written,
+    help="Also write SARIF, for code scanning.",
+)
+
+
 def traces_option(says: str, default: str | None = None) -> Decorator:
     """``--traces DIRECTORY``, which is made when there is something to be written."""
     return click.option(

@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 import click
 
-from kvlatch.commands import junit
+from kvlatch.commands import junit, sarif
 from kvlatch.commands.annotations import Annotation, annotate, block
 from kvlatch.reference.laws import Broken, Judgement, NotJudged, Verdict, exit_code
 from kvlatch.spec.traces import SUFFIX, write
@@ -110,12 +110,15 @@ class Output:
     as_json: bool = False
     junit: Path | None = None
     traces: Path | None = None
+    sarif: Path | None = None
 
     def write(self, report: Report) -> int:
         """Put the report out, and return its exit code."""
         paths = self._write_traces(report)
         if self.junit is not None:
             junit.write(self.junit, self.command, report.cases())
+        if self.sarif is not None:
+            sarif.write(self.sarif, self.command, report.subject, report.judgements)
         if self.as_json:
             traces = {"traces": {name: str(path) for name, path in paths.items()}} if paths else {}
             click.echo(json.dumps(report.as_json() | traces))
