@@ -32,8 +32,8 @@ class Annotation:
     def __str__(self) -> str:
         place = {"file": in_repository(self.file), "line": self.line} if in_repository(self.file) else {}
         members = {**place, "title": self.title}
-        told = ",".join(f"{name}={_property(str(value))}" for name, value in members.items() if value is not None)
-        return f"::error {told}::{_message(self.sentence)}"
+        written = ",".join(f"{name}={_property(str(value))}" for name, value in members.items() if value is not None)
+        return f"::error {written}::{_message(self.sentence)}"
 
 
 def in_actions() -> bool:

@@ -54,7 +54,7 @@ def _nearest_folder(path: Path) -> Path:
     return above
 
 
-def _file_can_be_written(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
+def file_can_be_written(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
     """A file is not made together with its folder."""
     if path is not None and path.is_dir():
         raise click.BadParameter(f"{str(path)!r} is a folder: name a file")
@@ -72,7 +72,7 @@ junit_option = click.option(
     "--junit",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    callback=_file_can_be_written,
+    callback=file_can_be_written,
     help="Also write a JUnit report.",
 )
 
@@ -81,7 +81,7 @@ sarif_option = click.option(
     "--sarif",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    callback=_file_can_be_written,
+    callback=file_can_be_written,
     help="Also write SARIF, for code scanning.",
 )
 

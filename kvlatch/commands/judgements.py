@@ -95,11 +95,11 @@ class Report:
         """Markdown for the page of a step in CI: each broken law in a sentence, and the shortest run."""
         if not self.broken:
             return ""
-        told = [f"- **{one.name}**: {answer.sentence}" for one, answer in self.broken]
+        sentences = [f"- **{one.name}**: {answer.sentence}" for one, answer in self.broken]
         runs = [(one, answer) for one, answer in self.broken if answer.text]
         shortest = min(runs, key=lambda run: run[1].text.count("\n"), default=None)
         run = ["", block("\n".join(_run(*shortest)))] if shortest else []
-        return "\n".join([f"### {command}", "", self.summary, "", *told, *run])
+        return "\n".join([f"### {command}", "", self.summary, "", *sentences, *run])
 
 
 @attrs.frozen

@@ -19,13 +19,13 @@ class Case:
     """One case. ``failure`` says why it failed, ``skipped`` why it was not judged; it passed if both are None.
 
     The first line of ``failure`` is its message, the rest (a run of the subject, say) its text. ``file`` and ``line``
-    are the place to blame, ``seconds`` is how long the case took.
+    are the place to blame, ``seconds`` is how long the case took, None if nobody measured it.
     """
 
     owner: str
     name: str
     failure: str | None = None
-    seconds: float = 0.0
+    seconds: float | None = None
     skipped: str | None = None
     file: str | None = None
     line: int | None = None
@@ -35,12 +35,13 @@ def write(path: Path, suite: str, cases: Sequence[Case]) -> None:
     """Write the cases as one suite; OSError if the file cannot be written."""
     failures = sum(case.failure is not None for case in cases)
     skipped = sum(case.skipped is not None for case in cases)
-    seconds = f"{sum(case.seconds for case in cases):.3f}"
+    seconds = f"{sum(case.seconds or 0 for case in cases):.6f}"
     counts = {"tests": str(len(cases)), "failures": str(failures), "errors": "0", "skipped": str(skipped)}
     root = ET.Element("testsuite", {"name": _clean(suite), **counts, "time": seconds})
     for case in cases:
         place = {"file": case.file, "line": None if case.line is None else str(case.line)}
-        about = {"classname": case.owner, "name": case.name, "time": f"{case.seconds:.3f}", **place}
+        time = None if case.seconds is None else f"{case.seconds:.6f}"
+        about = {"classname": case.owner, "name": case.name, "time": time, **place}
         known = {name: _clean(value) for name, value in about.items() if value is not None}
         element = ET.SubElement(root, "testcase", known)
         if case.failure is not None:

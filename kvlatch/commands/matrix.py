@@ -129,12 +129,12 @@ def legend(cells: Sequence[Cell]) -> str:
 def summary(cells: Sequence[Cell], failures: Failures, seconds: float, *, selection: bool) -> str:
     """The last line."""
     counts = Counter(type(cell.verdict).__name__.lower() for cell in cells)
-    told = ", ".join(f"{counts[kind]} {kind}" for kind in ("proved", "refuted", "unknown") if counts[kind])
+    counted = ", ".join(f"{counts[kind]} {kind}" for kind in ("proved", "refuted", "unknown") if counts[kind])
     if selection:
         verdict = "everything selected holds" if not failures else "not everything selected holds"
     else:
         verdict = "every verdict is the expected one" if not failures else f"{len(failures)} are not as expected"
-    return f"{len(cells)} cells: {told}; {verdict}. {seconds:.1f} s"
+    return f"{len(cells)} cells: {counted}; {verdict}. {seconds:.1f} s"
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def cases(cells: Sequence[Cell], failures: Failures) -> list[Case]:
     return [_case(cell, failures.get((cell.row, cell.prop)), _seconds(cell, cells)) for cell in cells]
 
 
-def _case(cell: Cell, why: str | None, seconds: float) -> Case:
+def _case(cell: Cell, why: str | None, seconds: float | None) -> Case:
     row = cell.row
     name = f"{cell.prop} [{row.workers} worker{'s' * (row.workers > 1)}]"
     failure = None if why is None else _failure(cell, why)
@@ -166,10 +166,10 @@ def _failure(cell: Cell, why: str) -> str:
             return f"{why}\nproved: {scope}"
 
 
-def _seconds(cell: Cell, cells: Iterable[Cell]) -> float:
-    """How long an engine worked; what follows from a proof for more workers took as long as that proof."""
+def _seconds(cell: Cell, cells: Iterable[Cell]) -> float | None:
+    """How long an engine worked, if that was measured; a proof for more workers is also one for fewer."""
     alike = (one.ms for one in cells if _key(one) == _key(cell) and type(one.verdict) is type(cell.verdict))
-    return (cell.ms or max(alike)) / 1000
+    return (cell.ms or max(alike)) / 1000 or None
 
 
 def _key(cell: Cell) -> tuple[str, str, str]:
@@ -193,10 +193,10 @@ def page(cells: Sequence[Cell], failures: Failures, last_line: str) -> str:
     """Markdown for the page of a step: what failed, design by design, and the shortest counterexample."""
     if not failures:
         return ""
-    told = [f"- **{row} {prop}**: {why}" for (row, prop), why in failures.items()]
+    sentences = [f"- **{row} {prop}**: {why}" for (row, prop), why in failures.items()]
     shortest = _shortest([cell for cell in cells if (cell.row, cell.prop) in failures])
     run = ["", block(text(_story(shortest)))] if shortest else []
-    return "\n".join(["### kvlatch prove", "", last_line, "", *told, *run])
+    return "\n".join(["### kvlatch prove", "", last_line, "", *sentences, *run])
 
 
 def _shortest(cells: Iterable[Cell]) -> Cell | None:

@@ -36,8 +36,8 @@ def recheck(certificates: Path | None, as_json: bool) -> int:
             click.echo(finding)
         about = f"{report.theorems} theorems, {report.counterexamples} counterexamples, {report.files} files"
         if not report.findings:
-            told = "every obligation is unsat by cvc5 alone" if report.files else "nothing is certified"
-            click.echo(f"{about}: {told}")
+            found = "every obligation is unsat by cvc5 alone" if report.files else "nothing is certified"
+            click.echo(f"{about}: {found}")
     if report.findings:
         return VIOLATED
     return OK if report.files else UNKNOWN

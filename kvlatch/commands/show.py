@@ -28,7 +28,7 @@ from kvlatch.spec.status import ABSENT, KVPoll
 from kvlatch.spec.terms import Field, State, fields
 from kvlatch.spec.traces import Meaning, Trace, TraceError, read, verify
 
-_TOLD_OF: Final = frozenset({protocol.infos, protocol.latch, protocol.pages, protocol.wire})
+_EFFECTS: Final = frozenset({protocol.infos, protocol.latch, protocol.pages, protocol.wire})
 """What a step is said to have changed, besides the status; a chunk only if it is lost."""
 _WITH_SENDER: Final = ("boot", "running", "inflight", "clearing", "forgetting")
 """The phases of a request in which there is a sender to poll."""
@@ -113,7 +113,7 @@ class _View:
         return [
             f"{var.name} {var.labels[after[var]]}"
             for var in changed
-            if var.field in _TOLD_OF or (var.field is protocol.chunk and var.labels[after[var]] == "lost")
+            if var.field in _EFFECTS or (var.field is protocol.chunk and var.labels[after[var]] == "lost")
         ]
 
     def fatal(self, prop: Property, steps: list[tuple[Action, State, State]]) -> int | None:
@@ -175,14 +175,14 @@ def show(file: Path, room: int | None, as_mermaid: bool, design: str | None, pro
         refuse(("as_mermaid",), "with --json")
     if room is None:
         refuse(("profile",), "on a trace, which says itself what it breaks: it is for a log, with --room")
-    told = _story(file, room, profile, chosen_design(design))
+    shown = _story(file, room, profile, chosen_design(design))
     if as_json:
         about = {"room": str(room)} if room is not None else {}
-        click.echo(json.dumps({"file": str(file), **about, **told.as_json()}))
+        click.echo(json.dumps({"file": str(file), **about, **shown.as_json()}))
     elif as_mermaid:
-        click.echo(mermaid(told))
+        click.echo(mermaid(shown))
     else:
-        put(console(), told)
+        put(console(), shown)
     return OK
 
 

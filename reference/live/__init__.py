@@ -4,8 +4,8 @@ Read ``manager.py`` first (the status manager, by hand, for any design), then ``
 ``decode.py``. They stand on ``transport.py``, ``pages.py``, ``server.py`` and ``engine.py``; what they write down is in
 ``journal.py`` and ``ledger.py``. ``system.py`` starts it all, with ``router.py`` in front. ``storm.py`` blows: what is
 asked is in ``load.py``, who asks in ``clients.py``, somebody else's deployment in ``foreign.py``. ``records.py`` is
-what a storm leaves, and ``verdict.py`` what that means.
+what a storm leaves, and ``conclusion.py`` what that means.
 
-``manager``, ``journal``, ``ledger``, ``load``, ``pages``, ``records``, ``settings`` and ``verdict`` import nothing
+``conclusion``, ``journal``, ``ledger``, ``load``, ``pages``, ``records`` and ``settings`` import nothing
 beyond the package's own dependencies; the others need the extra ``live``.
 """

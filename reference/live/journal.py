@@ -117,7 +117,7 @@ class Journal:
 
 @attrs.frozen(eq=False)
 class Table(MutableMapping[int, Any]):
-    """The status table. ``stored`` is told of each store, with the status that it left, as part of that step."""
+    """The status table. ``stored`` is called at each store, with the status that it left, as part of that step."""
 
     noise: Noise
     journal: Journal

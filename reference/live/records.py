@@ -14,12 +14,12 @@ import attrs
 Role = Literal["control", "treatment", "alone"]
 PhaseName = Literal["baseline", "storm", "drain"]
 Outcome = Literal["completed", "failed", "aborted", "unaccounted"]
-Verdict = Literal[
+Conclusion = Literal[
     "treatment fixes it", "treatment helps", "no difference", "treatment is worse", "pins", "drains",
     "inconclusive", "refused",
 ]  # fmt: skip
 """The first four compare two builds, the next two are about one; ``refused``: a build was exchanged, or is both."""
-FORMAT: Final = 1
+FORMAT: Final = 2
 """The version of ``report.json``, under the key ``kvlatch-storm``."""
 
 
@@ -146,7 +146,7 @@ class Run:
 
 @attrs.frozen(kw_only=True)
 class Storm:
-    """A whole experiment: its runs, and the verdict on them.
+    """A whole experiment: its runs, and the conclusion from them.
 
     ``p`` is the chance that builds which do not differ would show such a difference or a greater one (Fisher's exact
     test, one-sided, on repetitions that pinned); None where nothing is compared. ``proofs`` has, for each build by its
@@ -158,7 +158,7 @@ class Storm:
     version: str
     settings: Mapping[str, object]
     runs: tuple[Run, ...]
-    verdict: Verdict
+    conclusion: Conclusion
     sentence: str
     p: float | None
     proofs: Mapping[str, Mapping[str, str]] = attrs.field(factory=dict)

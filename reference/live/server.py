@@ -115,7 +115,7 @@ def answer(words: Sequence[str], information: dict[str, Any], *, stream: bool) -
 def serve(
     routes: Sequence[Route], start: Callable[[asyncio.AbstractEventLoop], None], announce: Callable[[int], None]
 ) -> None:
-    """Serve until the process ends. ``start`` begins the engine's threads; ``announce`` is told the port."""
+    """Serve until the process ends. ``start`` begins the engine's threads; ``announce`` gets the port."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
 
     async def run() -> None:

@@ -24,7 +24,7 @@ EngineRole = Literal["prefill", "decode"]
 class Rules:
     """A status manager's rules as data: a design, with its merge as a table, in one atomicity.
 
-    An engine is told its rules as JSON, so a design that is defined in a reader's own module can be run too.
+    An engine gets its rules as JSON, so a design that is defined in a reader's own module can be run too.
     """
 
     design: Design

@@ -350,7 +350,7 @@ class _Left:
     log: LogReport | None = None
 
     def counts(self, done: Sequence[Request], idle: float) -> Counts:
-        """All figures; what was in the queue before the storm is none of its doing."""
+        """All figures; what was in the queue before the storm is not counted."""
         outcomes = [request.outcome for request in done]
         ledger, decode = self.ledger, self.decode
         return Counts(

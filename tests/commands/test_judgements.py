@@ -69,9 +69,9 @@ def test_junit(tmp_path: Path) -> None:
     odd = Judgement("settlement", Broken("it said \x00 and \ud800", "\x1b[1m"))
     Output("kvlatch conform", junit=path).write(report(KEPT, broken("m.py"), UNJUDGED, odd))
     suite = ET.parse(path).getroot()  # noqa: S314  # our own file
-    assert [suite.get(name) for name in ("tests", "failures", "skipped", "time")] == ["4", "2", "1", "1.750"]
+    assert [suite.get(name) for name in ("tests", "failures", "skipped", "time")] == ["4", "2", "1", "1.750000"]
     kept, wrong, unjudged, _ = suite
-    assert (kept.get("name"), kept.get("time"), len(kept)) == ("no-ghost/late", "1.250", 0)
+    assert (kept.get("name"), kept.get("time"), len(kept)) == ("no-ghost/late", "1.250000", 0)
     assert (wrong.get("file"), wrong.get("line")) == ("m.py", "7")
     (failure,) = wrong
     assert failure.get("message") == "the room is pinned"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Final, get_args
 
 import click
 
-from kvlatch.commands.common import chosen_design, refuse
+from kvlatch.commands.common import chosen_design, file_can_be_written, json_option, refuse
 from kvlatch.commands.exits import OK, USAGE, Failure
 from kvlatch.commands.explore import page
 from kvlatch.commands.show import room_id
@@ -27,7 +28,9 @@ OF_A_DESIGN: Final = ("prop", "atomicity", "network", "workers", "chunks", "requ
 
 @click.command()
 @click.argument("subject", metavar="TRACE|LOG|DESIGN")
-@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The HTML file.")
+@click.option(
+    "--output", type=click.Path(path_type=Path), callback=file_can_be_written, required=True, help="The HTML file."
+)
 @click.option("--room", metavar="N", callback=room_id, help="Of a log: the room to show.")
 @click.option("--property", "prop", metavar="NAME", help="Of a design: begin with its shortest counterexample.")
 @click.option("--design", metavar="MODULE:NAME", help="Of a trace whose design does not ship.")
@@ -37,7 +40,8 @@ OF_A_DESIGN: Final = ("prop", "atomicity", "network", "workers", "chunks", "requ
 @click.option("--workers", type=click.IntRange(1, 4), help="Of a design; by default 1.")
 @click.option("--chunks", type=click.IntRange(1, 4), help="Of a design; by default 1.")
 @click.option("--requests", type=click.IntRange(1, 2), help="Of a design: how often the room id is used; by default 1.")
-def explore(subject: str, output: Path, **options: Any) -> int:
+@json_option("One JSON object: where the page is, and what it shows.")
+def explore(subject: str, output: Path, as_json: bool, **options: Any) -> int:
     """Write a page: the run of a trace, a room of a log, or a design to play with.
 
     A run of the spec can be played on from any step, and saved as a trace for `kvlatch show` and `kvlatch replay`. The
@@ -55,7 +59,7 @@ def explore(subject: str, output: Path, **options: Any) -> int:
         output.write_text(made.html(f"kvlatch explore {' '.join(words)} --output {output.name}"), encoding="utf-8")
     except OSError as error:
         raise Failure(f"{output}: {error.strerror}", USAGE) from error
-    click.echo(f"{output}: {made.title}")
+    click.echo(json.dumps({"page": str(output), "title": made.title}) if as_json else f"{output}: {made.title}")
     return OK
 
 

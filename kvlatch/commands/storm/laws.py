@@ -8,8 +8,8 @@ from typing import Final
 from kvlatch.commands.judgements import Report
 from kvlatch.commands.storm.report import Group, groups
 from kvlatch.reference.laws import Broken, Judgement, Kept, NotJudged
+from kvlatch.reference.live.conclusion import ENOUGH
 from kvlatch.reference.live.records import Run, Storm
-from kvlatch.reference.live.verdict import ENOUGH
 
 PROPERTY_OF: Final = {
     "pinned": "no-pin",
@@ -73,8 +73,8 @@ def _settlement(group: Group) -> Judgement:
     """What is pinned has not settled either, whatever its client was told."""
     lost, pinned, sent = (group.total(name) or 0 for name in ("unaccounted", "pinned", "sent"))
     if lost or pinned:
-        told = f"{lost:,} of {sent:,} requests had no ending for a patient client, {pinned:,} stayed in the queue"
-        return Judgement("settlement", Broken(told))
+        sentence = f"{lost:,} of {sent:,} requests had no ending for a patient client, {pinned:,} stayed in the queue"
+        return Judgement("settlement", Broken(sentence))
     return Judgement("settlement", Kept(sent, "requests") if sent else NotJudged("there were no requests"))
 
 

@@ -24,10 +24,10 @@ from kvlatch.commands.storm.report import (
     printable,
     window,
 )
-from kvlatch.reference.live.records import Run, Storm, Verdict
+from kvlatch.reference.live.records import Conclusion, Run, Storm
 
 _TEMPLATE: Final = Path(__file__).with_name("report.html")
-_TONES: Final[dict[Verdict, str]] = {
+_TONES: Final[dict[Conclusion, str]] = {
     "treatment fixes it": "good",
     "treatment helps": "open",
     "drains": "good",
@@ -53,7 +53,7 @@ def html(storm: Storm) -> str:
     builds = groups(storm)
     page: str = template.render(
         storm=storm,
-        tone=_TONES[storm.verdict],
+        tone=_TONES[storm.conclusion],
         chance=chance(storm.p),
         window=window(storm),
         cautions=cautions(storm),

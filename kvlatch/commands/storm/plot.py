@@ -99,11 +99,11 @@ def svg(builds: Builds, size: tuple[float, float] = WIDE) -> str:
 
 def describe(builds: Builds) -> str:
     """What the plot shows, for those who cannot see it."""
-    told = ["Requests in the prefill inflight queue over time."]
+    sentences = ["Requests in the prefill inflight queue over time."]
     for name, runs in builds.items():
         most = max((value for run in runs for _, value in run.gauge), default=0)
-        told.append(f"{name}: at most {most:g}, in the end {_ends(runs)}.")
-    return " ".join(told)
+        sentences.append(f"{name}: at most {most:g}, in the end {_ends(runs)}.")
+    return " ".join(sentences)
 
 
 def _colour(name: str) -> str:

@@ -43,7 +43,7 @@ def _serialize(_: object, field: attrs.Attribute[Any] | None, value: object) -> 
 
 
 def from_json(data: object) -> Storm:
-    """The storm of what ``json.loads`` returned; ValueError, with the place in the file, if it is none."""
+    """The storm of what ``json.loads`` returned; ValueError, with the place in the file, if it is not one."""
     if not isinstance(data, dict) or _MARK not in data:
         raise ValueError(f"no report of a storm: it has no member {_MARK}")
     if data[_MARK] != FORMAT:

@@ -176,7 +176,7 @@ def held(storm: Storm) -> tuple[Held, ...]:
 
 
 def cautions(storm: Storm) -> tuple[str, ...]:
-    """What a reader must know before they believe the verdict."""
+    """What a reader must know before they believe the conclusion."""
     found = []
     if any(run.interrupted for run in storm.runs):
         found.append("The storm was interrupted: this is about what had been run until then.")

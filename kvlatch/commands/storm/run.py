@@ -23,8 +23,8 @@ from kvlatch.commands.storm import laws
 from kvlatch.commands.storm.question import Question, check, folder, plan
 from kvlatch.commands.storm.records_json import as_json, from_json
 from kvlatch.proofs import pins
-from kvlatch.reference.live import verdict as verdicts
-from kvlatch.reference.live.records import Role, Run, Storm, Verdict
+from kvlatch.reference.live import conclusion as conclusions
+from kvlatch.reference.live.records import Conclusion, Role, Run, Storm
 from kvlatch.reference.live.settings import Rules, Settings
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def answer(question: Question) -> int:
     _write(storm, out, question)
     if fault:
         raise Failure(f"{fault}; the report is about the runs before", CANNOT)
-    if storm.verdict == "refused":
+    if storm.conclusion == "refused":
         raise Failure(storm.sentence, USAGE)
     if left := [thing for run in storm.runs for thing in run.left_behind]:
         raise Failure(f"left behind: {', '.join(left)}", INTERNAL)
@@ -69,8 +69,8 @@ def exit_code(storm: Storm) -> int:
     codes = {report.exit_code for report in laws.in_question(storm)}
     if VIOLATED in codes:
         return VIOLATED
-    good: tuple[Verdict, ...] = ("treatment fixes it", "drains")
-    return OK if codes == {OK} and storm.verdict in good else UNKNOWN
+    good: tuple[Conclusion, ...] = ("treatment fixes it", "drains")
+    return OK if codes == {OK} and storm.conclusion in good else UNKNOWN
 
 
 # --- The runs -----------------------------------------------------------------------------------------------------
@@ -80,42 +80,42 @@ def _storm(question: Question, runs: Sequence[Run]) -> Storm:
     """The experiment that these runs are; with an earlier report, they are the treatment of its control."""
     if question.against is not None:
         runs = (*_as("control", _earlier(question.against)), *_as("treatment", runs))
-    verdict, sentence, p = judge(runs)
+    conclusion, sentence, p = judge(runs)
     return Storm(
         command=command(sys.argv[1:]), seed=question.seed, version=_version(), settings=_settings(question),
-        runs=tuple(runs), verdict=verdict, sentence=sentence, p=p, proofs=proofs_of(runs),
+        runs=tuple(runs), conclusion=conclusion, sentence=sentence, p=p, proofs=proofs_of(runs),
     )  # fmt: skip
 
 
-def judge(runs: Sequence[Run]) -> tuple[Verdict, str, float | None]:
-    """The verdict on all runs, a sentence, and p where two builds are compared."""
+def judge(runs: Sequence[Run]) -> tuple[Conclusion, str, float | None]:
+    """The conclusion on all runs, a sentence, and p where two builds are compared."""
     by_role = {role: [run for run in runs if run.role == role] for role in get_args(Role)}
     try:
         if by_role["control"] and by_role["treatment"]:
-            return verdicts.compare(by_role["control"], by_role["treatment"])
+            return conclusions.compare(by_role["control"], by_role["treatment"])
         if by_role["alone"]:
             return (*_each(by_role["alone"]), None)
-    except verdicts.Refused as error:
+    except conclusions.Refused as error:
         return "refused", f"Refused: {error}.", None
     return "inconclusive", "Inconclusive: interrupted before both builds were stormed.", None
 
 
-def _each(runs: Sequence[Run]) -> tuple[Verdict, str]:
-    """What is said of builds that are not compared: the worst verdict, and what each of them did."""
+def _each(runs: Sequence[Run]) -> tuple[Conclusion, str]:
+    """What is said of builds that are not compared: the worst conclusion, and what each of them did."""
     builds = {
         name: [run for run in runs if run.build.name == name] for name in dict.fromkeys(r.build.name for r in runs)
     }
-    said = {name: verdicts.alone(several) for name, several in builds.items()}
+    said = {name: conclusions.alone(several) for name, several in builds.items()}
     if len(said) == 1:
         return next(iter(said.values()))
-    found: dict[Verdict, list[str]] = {"pins": [], "inconclusive": [], "drains": []}
-    for name, (verdict, _) in said.items():
+    found: dict[Conclusion, list[str]] = {"pins": [], "inconclusive": [], "drains": []}
+    for name, (conclusion, _) in said.items():
         rooms = sum(run.counts.pinned for run in builds[name])
-        found[verdict].append(f"{name} ({rooms})" if rooms else name)
+        found[conclusion].append(f"{name} ({rooms})" if rooms else name)
     words = {"pins": "Requests are pinned by", "inconclusive": "the window was hardly hit on", "drains": "drained:"}
-    parts = [f"{words[verdict]} {', '.join(names)}" for verdict, names in found.items() if names]
+    parts = [f"{words[conclusion]} {', '.join(names)}" for conclusion, names in found.items() if names]
     sentence = "; ".join(parts) + "."
-    return next(verdict for verdict in found if found[verdict]), f"{sentence[0].upper()}{sentence[1:]}"
+    return next(conclusion for conclusion in found if found[conclusion]), f"{sentence[0].upper()}{sentence[1:]}"
 
 
 def _as(role: Role, runs: Sequence[Run]) -> tuple[Run, ...]:

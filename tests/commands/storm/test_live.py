@@ -66,7 +66,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, A
 def test_the_control_pins_requests_and_the_treatment_none(compared: tuple[int, dict[str, Any], Path]) -> None:
     """The race fires on both; the gauge stays above 0 on one after its deadline, and comes to 0 on the other."""
     code, report, _ = compared
-    assert (code, report["verdict"]) == (0, "treatment fixes it")
+    assert (code, report["conclusion"]) == (0, "treatment fixes it")
     assert report["p"] == pytest.approx(1 / 20)
     assert len(report["runs"]) == 6
     for run in report["runs"]:
@@ -206,7 +206,7 @@ def test_a_deployment_that_runs_already_is_stormed_over_http_alone(tmp_path: Pat
         where = ("--url", system.url("router"), "--metrics", f"{system.url('prefill')}/metrics", "--yes")
         few = ("--requests", "30", "--rate", "40", "--seconds", "1")
         code, report, _ = storm(tmp_path / "one", *where, *few, "--build", "mine")
-        assert (code, report["verdict"]) == (0, "drains")
+        assert (code, report["conclusion"]) == (0, "drains")
         (run,) = report["runs"]
         assert (run["build"]["name"], run["log"], run["counts"]["hits"]) == ("mine", None, None)
         assert run["counts"]["sent"] <= 33
@@ -216,5 +216,5 @@ def test_a_deployment_that_runs_already_is_stormed_over_http_alone(tmp_path: Pat
         assert "refused: this is the build of" in same.stderr
         assert not (tmp_path / "two").exists()
         code, report, _ = storm(tmp_path / "three", *where, *few, "--build", "other", *against)
-        assert (code, report["verdict"]) == (3, "no difference")
+        assert (code, report["conclusion"]) == (3, "no difference")
     assert system.left_behind() == ()

@@ -22,6 +22,7 @@ from kvlatch.commands.storm.plot import blocks, describe
 from kvlatch.commands.storm.records_json import as_json, from_json
 from kvlatch.reference.live.records import (
     Build,
+    Conclusion,
     Counts,
     Metric,
     Outcome,
@@ -31,7 +32,6 @@ from kvlatch.reference.live.records import (
     Role,
     Run,
     Storm,
-    Verdict,
 )
 from tests.browser import needs_browser, visit
 
@@ -109,7 +109,7 @@ def storm(*runs: Run, **change: Any) -> Storm:
         version="0.1.0",
         settings={"requests": 1000, "client timeout": [0.2, 0.9]},
         runs=runs,
-        verdict="inconclusive",
+        conclusion="inconclusive",
         sentence="Nothing can be said.",
         p=None,
     )
@@ -122,7 +122,7 @@ FIXES = storm(
         for repetition in (1, 2, 3)
         for made in (run("treatment", repetition, LATCH), run("control", repetition, SEED, 4 * repetition))
     ),
-    verdict="treatment fixes it",
+    conclusion="treatment fixes it",
     sentence="latch fixes it: seed-control pinned requests in 3 of 3 repetitions, latch in none.",
     p=0.1,
     proofs={"latch/cas": {"pinned": "proved: never"}, "seed-control/split": {"pinned": "refuted in 19 steps"}},
@@ -131,7 +131,7 @@ ALONE = storm(
     run("alone", 1, SEED, 6),
     run("alone", 1, Build("seed-control/locked", "seed-control", "locked", "sha256:10c4"), 5),
     run("alone", 1, LATCH, 2),
-    verdict="pins",
+    conclusion="pins",
     proofs={
         "seed-control/split": {"pinned": "refuted in 19 steps", "ghosts": "refuted in 10 steps"},
         "seed-control/locked": {"pinned": "refuted in 15 steps"},
@@ -150,7 +150,7 @@ BLACK_BOX = storm(
         log=None,
         drained=None,
     ),
-    verdict="pins",
+    conclusion="pins",
 )
 BROKEN_OFF = storm(
     run("control", 1, SEED, 2),
@@ -284,7 +284,7 @@ def test_round_trip(one: Storm) -> None:
 
 def test_version_comes_first() -> None:
     """The file says in its first member what it is, and in which version."""
-    assert json.dumps(as_json(FIXES)).startswith('{"kvlatch-storm": 1, ')
+    assert json.dumps(as_json(FIXES)).startswith('{"kvlatch-storm": 2, ')
 
 
 def changed(*path: Any, to: Any = None) -> Any:
@@ -305,7 +305,7 @@ def changed(*path: Any, to: Any = None) -> Any:
     [
         ([], "no report of a storm: it has no member kvlatch-storm"),
         ({"seed": 1}, "no report of a storm: it has no member kvlatch-storm"),
-        (changed("kvlatch-storm", to=2), "kvlatch-storm is 2, and this version of kvlatch reads 1"),
+        (changed("kvlatch-storm", to=1), "kvlatch-storm is 1, and this version of kvlatch reads 2"),
         (changed("seed"), "the report lacks seed"),
         (changed("seed", to="7"), "seed is '7', not an integer"),
         (changed("seed", to=True), "seed is True, not an integer"),
@@ -452,11 +452,11 @@ def test_faults_and_leftovers() -> None:
     assert report.cautions(one) == ("2 processes or ports stayed behind.",)
 
 
-@pytest.mark.parametrize("verdict", get_args(Verdict))
-def test_every_verdict(verdict: Verdict) -> None:
-    """The page says the verdict beside its colour, whichever it is."""
+@pytest.mark.parametrize("conclusion", get_args(Conclusion))
+def test_every_verdict(conclusion: Conclusion) -> None:
+    """The page says the conclusion beside its colour, whichever it is."""
     needs_live()
-    assert f"Verdict: {verdict}." in Page(pages.html(storm(verdict=verdict))).texts["span"][0]
+    assert f"Conclusion: {conclusion}." in Page(pages.html(storm(conclusion=conclusion))).texts["span"][0]
 
 
 # --- The page ---------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from kvlatch.commands.storm.laws import PROPERTY_OF, in_question, reports
 from kvlatch.commands.storm.question import Question, folder, header, plan, rules_of
 from kvlatch.commands.storm.run import command, exit_code, judge, proofs_of
 from kvlatch.reference.live.load import Load
-from kvlatch.reference.live.records import Build, Counts, Run, Storm, Verdict
+from kvlatch.reference.live.records import Build, Conclusion, Counts, Run, Storm
 from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.properties import BY_NAME
 
@@ -186,7 +186,7 @@ def test_a_design_is_named_with_or_without_its_atomicity() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "run", "code"),
+    ("conclusion", "run", "code"),
     [
         ("treatment fixes it", made("treatment"), 0),
         ("treatment fixes it", made("treatment", wrong_digests=1), 1),
@@ -204,10 +204,10 @@ def test_a_design_is_named_with_or_without_its_atomicity() -> None:
         ("inconclusive", made(hits=0), 3),
     ],
 )
-def test_the_exit_code_is_about_the_build_in_question(verdict: Verdict, run: Run, code: int) -> None:
+def test_the_exit_code_is_about_the_build_in_question(conclusion: Conclusion, run: Run, code: int) -> None:
     """What the control leaves behind is what it is there for; what the treatment leaves behind is a failure."""
     runs = (run, made("control", pinned=3, wrong_digests=5)) if run.role == "treatment" else (run,)
-    storm = Storm(command="", seed=1, version="", settings={}, runs=runs, verdict=verdict, sentence="", p=None)
+    storm = Storm(command="", seed=1, version="", settings={}, runs=runs, conclusion=conclusion, sentence="", p=None)
     assert exit_code(storm) == code
 
 
@@ -215,7 +215,7 @@ def test_the_laws_of_each_build_rest_on_what_happened() -> None:
     """Kept with a count, broken with a sentence, and not judged where nothing happened or nothing can be seen."""
     runs = (made("control", pinned=3, lost_failures=1), made("treatment", hits=0))
     storm = Storm(
-        command="", seed=1, version="", settings={}, runs=runs, verdict="treatment fixes it", sentence="", p=None
+        command="", seed=1, version="", settings={}, runs=runs, conclusion="treatment fixes it", sentence="", p=None
     )
     control, treatment = reports(storm)
     assert in_question(storm) == [treatment]
@@ -252,7 +252,7 @@ def test_no_report_has_a_key() -> None:
 
 
 def test_several_builds_are_told_apart_in_one_sentence() -> None:
-    """The verdict is that of the worst; each build is named once, with what it pinned."""
+    """The conclusion is that of the worst; each build is named once, with what it pinned."""
     runs = [
         made(),
         made(name="fix-a/split", pinned=3),
@@ -269,10 +269,10 @@ def test_several_builds_are_told_apart_in_one_sentence() -> None:
 
 
 def test_runs_that_cannot_be_compared_are_reported_as_such() -> None:
-    """A storm that has been made is never lost: it is refused in its report; and an interrupted one has no verdict."""
+    """A storm that has been made is never lost: it is refused in its report; an interrupted one has no conclusion."""
     assert judge([made("control"), made("treatment")])[0] == "refused"
-    verdict, sentence, p = judge([made("control")])
-    assert (verdict, sentence, p) == (
+    conclusion, sentence, p = judge([made("control")])
+    assert (conclusion, sentence, p) == (
         "inconclusive",
         "Inconclusive: interrupted before both builds were stormed.",
         None,
@@ -298,7 +298,7 @@ def test_against_takes_the_report_of_one_build(tmp_path: Path) -> None:
     from kvlatch.commands.storm.records_json import as_json
 
     both = Storm(
-        command="", seed=1, version="", settings={}, runs=(made("control"),), verdict="pins", sentence="", p=None
+        command="", seed=1, version="", settings={}, runs=(made("control"),), conclusion="pins", sentence="", p=None
     )
     file.write_text(json.dumps(as_json(both)))
     with pytest.raises(Failure, match="compares two builds"):

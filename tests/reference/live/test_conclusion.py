@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 import pytest
 
+from kvlatch.reference.live.conclusion import Refused, alone, compare, fisher, same_build
 from kvlatch.reference.live.records import Build, Counts, Phase, Role, Run
-from kvlatch.reference.live.verdict import Refused, alone, compare, fisher, same_build
 
 COUNTS = Counts(
     sent=100, completed=30, failed=0, aborted=70, unaccounted=0, pinned=0, hits=30, lost_failures=0, ghosts=0,
@@ -44,7 +44,7 @@ def test_fisher_counts_tables(table: tuple[int, int, int, int], p: float) -> Non
 
 
 @pytest.mark.parametrize(
-    ("control", "treatment", "verdict"),
+    ("control", "treatment", "conclusion"),
     [
         ([3, 1, 2, 4], [0, 0, 0, 0], "treatment fixes it"),
         ([3, 1, 2, 4, 1, 1, 2, 2], [0, 0, 0, 0, 0, 0, 0, 1], "treatment helps"),
@@ -56,11 +56,11 @@ def test_fisher_counts_tables(table: tuple[int, int, int, int], p: float) -> Non
     ],
 )
 def test_two_builds_are_compared_by_the_runs_that_pinned(
-    control: list[int], treatment: list[int], verdict: str
+    control: list[int], treatment: list[int], conclusion: str
 ) -> None:
-    """A verdict needs a difference that chance rarely makes; the sentence has the facts."""
+    """A conclusion needs a difference that chance rarely makes; the sentence has the facts."""
     found, sentence, p = compare([run("control", n) for n in control], [run("treatment", n) for n in treatment])
-    assert found == verdict
+    assert found == conclusion
     assert p is not None
     for fact in (f"in {sum(n > 0 for n in control)} of {len(control)} runs", f"of {len(treatment)}"):
         assert fact in sentence
@@ -79,15 +79,15 @@ def test_a_clean_build_is_cleared_by_hits_alone(hits: int, said: str | None) -> 
 def test_a_build_that_pinned_was_hit() -> None:
     """Of the control it is the pins that count; if it has none either, both need their hits."""
     assert compare([run("control", 3, 1)] * 4, [run("treatment", 0)] * 4)[0] == "treatment fixes it"
-    verdict, sentence, _ = compare([run("control", 0, 0)], [run("treatment", 0, 1)])
-    assert verdict == "inconclusive"
+    conclusion, sentence, _ = compare([run("control", 0, 0)], [run("treatment", 0, 1)])
+    assert conclusion == "inconclusive"
     assert "no abort landed inside the window on control build and a single abort" in sentence
 
 
 def test_a_deployment_whose_hits_are_unknown_is_judged_by_its_queue() -> None:
     """What cannot be counted is not taken for 0."""
-    verdict, sentence, _ = compare([run("control", 3, None)] * 4, [run("treatment", 0, None)] * 4)
-    assert verdict == "treatment fixes it"
+    conclusion, sentence, _ = compare([run("control", 3, None)] * 4, [run("treatment", 0, None)] * 4)
+    assert conclusion == "treatment fixes it"
     assert "window" not in sentence
 
 
@@ -108,11 +108,11 @@ def test_a_build_that_changes_is_not_judged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pinned", "hits", "verdict"),
+    ("pinned", "hits", "conclusion"),
     [(2, 30, "pins"), (2, 0, "pins"), (0, 20, "drains"), (0, 19, "inconclusive"), (0, None, "drains")],
 )
-def test_one_build_by_itself(pinned: int, hits: int | None, verdict: str) -> None:
+def test_one_build_by_itself(pinned: int, hits: int | None, conclusion: str) -> None:
     """It pins, or drains, or the race never fired."""
     found, sentence = alone([run("alone", pinned, hits)])
-    assert found == verdict
+    assert found == conclusion
     assert "alone build" in sentence

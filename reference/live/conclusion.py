@@ -1,4 +1,4 @@
-"""The verdict on a storm. Pure functions of its records, so that each rule can be tested by itself."""
+"""The conclusion on a storm. Pure functions of its records, so that each rule can be tested by itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import comb
 from typing import Final
 
-from kvlatch.reference.live.records import Run, Verdict
+from kvlatch.reference.live.records import Conclusion, Run
 
 LEVEL: Final = 0.05
 """A difference that chance would make more often than this proves nothing."""
@@ -35,8 +35,8 @@ def same_build(runs: Sequence[Run]) -> str:
     return seen.pop()
 
 
-def compare(control: Sequence[Run], treatment: Sequence[Run]) -> tuple[Verdict, str, float | None]:
-    """Does the treatment fix it? The verdict, a sentence, and p; Refused if both are the same build."""
+def compare(control: Sequence[Run], treatment: Sequence[Run]) -> tuple[Conclusion, str, float | None]:
+    """Does the treatment fix it? The conclusion, a sentence, and p; Refused if both are the same build."""
     first, second = control[0].build.name, treatment[0].build.name
     if (mark := same_build(control)) == same_build(treatment):
         raise Refused(f"{first} and {second} are the same build ({mark}): there is nothing to compare")
@@ -52,17 +52,17 @@ def compare(control: Sequence[Run], treatment: Sequence[Run]) -> tuple[Verdict, 
         return "no difference", f"No difference: {facts}.", fisher(pinned[0], len(control), pinned[1], len(treatment))
     if pinned[0] < pinned[1]:
         p = fisher(pinned[1], len(treatment), pinned[0], len(control))
-        verdict: Verdict = "treatment is worse"
+        conclusion: Conclusion = "treatment is worse"
     else:
         p = fisher(pinned[0], len(control), pinned[1], len(treatment))
-        verdict = "treatment helps" if rooms[1] else "treatment fixes it"
+        conclusion = "treatment helps" if rooms[1] else "treatment fixes it"
     if p > LEVEL:
         return "inconclusive", f"Inconclusive: {facts}; chance alone would do that with p = {p:.3f}: repeat it.", p
     hits = "" if _hits(treatment) is None else f", although {_hits(treatment)} aborts landed inside its window"
-    return verdict, f"{verdict[0].upper()}{verdict[1:]}: {facts}{hits} (p = {p:.3f}).", p
+    return conclusion, f"{conclusion[0].upper()}{conclusion[1:]}: {facts}{hits} (p = {p:.3f}).", p
 
 
-def alone(runs: Sequence[Run]) -> tuple[Verdict, str]:
+def alone(runs: Sequence[Run]) -> tuple[Conclusion, str]:
     """What can be said of one build by itself."""
     same_build(runs)
     name, rooms = runs[0].build.name, sum(run.counts.pinned for run in runs)
