@@ -1,4 +1,4 @@
-"""Run every law on every published sglang manager again, and renew what is pinned and the table in the README.
+"""Run every scenario on every pinned sglang manager again, and renew what is pinned and the table for people.
 
 ``make sglang`` runs this; it takes about a minute of two cores, and the download of 25 wheels (0.5 GB) the first time.
 """
@@ -12,17 +12,16 @@ from rich.progress import Progress
 
 from kvlatch.reference.published.sglang.verdicts import PINNED, Verdicts, pairs, pinned, render, text, verdict_table
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+PAGES = (ROOT / "docs" / "published.md", ROOT / "README.md")
 BEGIN, END = "<!-- sglang: begin -->\n", "<!-- sglang: end -->\n"
 
 
-def with_table(readme: str, table: str) -> str:
-    """The README with this table between its marks."""
-    head, _, rest = readme.partition(BEGIN)
+def with_table(page: str, table: str) -> str | None:
+    """The page with this table between its marks; None if it has none."""
+    head, _, rest = page.partition(BEGIN)
     _, mark, tail = rest.partition(END)
-    if not mark:
-        raise ValueError(f"{README.name} has no place for the table: it is between {BEGIN.strip()} and {END.strip()}")
-    return f"{head}{BEGIN}{table}\n{END}{tail}"
+    return f"{head}{BEGIN}{table}\n{END}{tail}" if mark else None
 
 
 def main() -> int:
@@ -40,8 +39,12 @@ def main() -> int:
     for line in changed:
         print(f"changed: sglang {line.version} {line.backend}: {' '.join(line.cells)}")
     PINNED.write_text(text(lines), encoding="utf-8")
-    README.write_text(with_table(README.read_text(encoding="utf-8"), render(lines)), encoding="utf-8")
-    print(f"{len(lines)} managers, {len(changed)} changed: {PINNED.name}, {README.name}")
+    written = [PINNED.name]
+    for page in filter(Path.exists, PAGES):
+        if (renewed := with_table(page.read_text(encoding="utf-8"), render(lines))) is not None:
+            page.write_text(renewed, encoding="utf-8")
+            written.append(page.name)
+    print(f"{len(lines)} managers, {len(changed)} changed: {', '.join(written)}")
     return 1 if changed else 0
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import attrs
 import click
@@ -31,14 +31,10 @@ from kvlatch.reference.oracle.explore import replay
 from kvlatch.reference.oracle.merge_table import as_merge, extract
 from kvlatch.reference.oracle.moves import Player
 from kvlatch.reference.oracle.process import Process
-from kvlatch.reference.published.sglang import player as sglang_player
 from kvlatch.reference.published.wheels import PublishedError
 from kvlatch.spec.merges import Table
 from kvlatch.spec.properties import Profile
 from kvlatch.spec.traces import SUFFIX, Trace, TraceError, read, write
-
-_PUBLISHED_LIMIT: Final = 6_000
-"""Plays a stage on published code: enough for every law that the table of the newest sglang breaks."""
 
 
 @attrs.frozen
@@ -53,7 +49,6 @@ class Question:
     merge: bool
     cases: Path | None
     play: str | None
-    explore: bool
     seed: int
 
 
@@ -71,8 +66,8 @@ def answer(question: Question, output: Output) -> int:
 
 def _answered(question: Question, output: Output) -> int:
     target = question.target or ""
-    if conform_published.names(target) and question.explore:
-        return _explored(target, question, output)
+    if conform_published.names(target):
+        conform_published.refuse_options()
     if conform_published.names(target) and question.merge:
         return _merge(*conform_published.merge(target, question.backend), output)
     if conform_published.names(target):
@@ -139,17 +134,6 @@ def _play(player: Player, subject: str, play: str, output: Output) -> int:
     judged = [Judged(f.law, "broken", f.seen, f.text, f.trace) for f in findings]
     summary = f"{subject}: this play breaks {', '.join(f.law for f in findings) or 'no law'}"
     return output.write(subject, judged, summary, {"subject": subject, "broken": [f.as_json() for f in findings]})
-
-
-def _explored(target: str, question: Question, output: Output) -> int:
-    """Let the oracle look for interleavings of a published sglang version by itself."""
-    version = target.removeprefix("sglang==")
-    subject = f"sglang=={version} --backend {question.backend} --explore"
-    laws = [law for law in sglang_player.LAWS if law in question.only or not question.only]
-    player = sglang_player.SglangPlayer(version, question.backend)
-    if question.play is not None:
-        return _play(player, subject, question.play, output)
-    return output.report(examine(player, subject, laws, limit=_PUBLISHED_LIMIT, examples=0))
 
 
 def _vectors(player: Player, cases: Path, output: Output) -> int:
@@ -253,7 +237,6 @@ class Output:
     "--vectors", "cases", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Run these test vectors."
 )
 @click.option("--play", metavar="TEXT|FILE", help="Play a finding once more: its text, or its trace.")
-@click.option("--explore", is_flag=True, help="sglang: let the oracle look for interleavings by itself.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random plays.")
 @click.option("--traces", type=click.Path(path_type=Path, file_okay=False), help="Write what is found there.")
 @click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Also write a JUnit report.")

@@ -194,6 +194,9 @@ def on_sglang(
         raise CannotReplay("no step of the trace touches the status table")
     script = [step for _, step in played]
     runs = sglang.run(version, backend, script, repeat=repeat, timeout=timeout)
+    if waited := [who for seen in runs for one in seen for who in one.waited]:
+        met = "the real code does not let them meet as in the trace"
+        raise AdapterFault(f"sglang {version} {backend}: {waited[0]}, which has a lock: {met}")
     expected = tuple(run.meaning.label(protocol.status, state) for state in run.states)
     plays = (_play(run, prop, expected, dict(zip((n for n, _ in played), seen, strict=True))) for seen in runs)
     return Replay(version, backend, prop.name, expected, tuple(plays))

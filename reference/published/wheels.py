@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,8 @@ from typing import ClassVar, Final
 import attrs
 
 _DOWNLOAD_LIMIT: Final = 600.0
+_NEWEST_BUILD: Final = "any-1-cp311-cp311-manylinux_2_34_x86_64.whl"
+"""What a wheel that is not pinned was built for, at most: a pure one is taken as well."""
 
 
 class PublishedError(Exception):
@@ -96,6 +99,33 @@ class Package:
         _verify(pin, wheel)
         return wheel
 
+    def fetch_any(self, version: str) -> tuple[Path, str]:
+        """The wheel of any version, and what the user should know of it: nothing if it is a pinned one.
+
+        Raises UnknownVersion if nobody has published that version, CannotFetch or WheelMismatch.
+        """
+        if version in self.pins:
+            return self.fetch(version), ""
+        if not re.fullmatch(r"\d+(\.\w+)*", version):
+            raise UnknownVersion(f"{version!r} is no version of {self.engine}; pinned are {', '.join(self.versions())}")
+        folder = cache() / "unpinned" / f"{self.name}-{version}"
+        if not (found := [*folder.glob("*.whl")]):
+            self._download_unpinned(version, folder)
+            found = [*folder.glob("*.whl")]
+        with found[0].open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return found[0], f"{self.engine} {version} is not pinned: {found[0].name} has sha256 {digest}"
+
+    def _download_unpinned(self, version: str, folder: Path) -> None:
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder.parent) as fresh:
+                self._pip_download(Pin(version, _NEWEST_BUILD, ""), fresh)
+                Path(fresh).replace(folder)
+                Path(fresh).mkdir()  # what the context manager is to remove
+        except OSError as error:
+            raise CannotFetch(f"{self.engine} {version}: {error}") from error
+
     def _download(self, pin: Pin, wheel: Path) -> None:
         """Puts the wheel into the cache in one move, so that nobody ever sees a part of it."""
         try:
@@ -121,6 +151,8 @@ class Package:
         if pip.returncode != 0:
             lines = pip.stderr.strip().splitlines()
             errors = [line for line in lines if line.startswith("ERROR")] or lines or ["pip said nothing"]
+            if "No matching distribution" in errors[-1] and "from versions: none" not in pip.stderr:
+                raise UnknownVersion(f"{self.engine} {pin.version} has not been published, or has no wheel")
             raise CannotFetch(f"{self.engine} {pin.version}: {errors[-1]}")
 
 

@@ -104,7 +104,7 @@ def test_merge() -> None:
 @pytest.mark.network
 def test_sglang() -> None:
     """The seed's merge on a published version: broken by plain writes, two steps after the room is created."""
-    result = conform("sglang==0.5.15.post1", "--backend", "common", "--only", "terminal-sticky", "--json")
+    result = conform("sglang==0.5.15.post1", "--backend", "common", "--only", "terminal-sticky/plain", "--json")
     (law,) = json.loads(result.output)["laws"]
     assert code(result) == 1
     assert (law["law"], law["verdict"]) == ("terminal-sticky", "broken")
@@ -112,12 +112,47 @@ def test_sglang() -> None:
 
 
 @pytest.mark.network
-def test_play_on_sglang() -> None:
-    """A play that the exploration has found breaks the newest version again; test_sglang_player.py explores."""
-    play = "disorderly-1-1-1 create metadata bootstrap+ scheduler+"
-    result = conform("sglang==0.5.23", "--explore", "--play", play)
+def test_a_law_selects_all_its_scenarios() -> None:
+    """Plain writes keep the newest version's Failed; two threads that write at once do not, and the law is broken."""
+    result = conform("sglang==0.5.23", "--only", "terminal-sticky", "--json")
+    found = {law["scenario"]: law["verdict"] for law in json.loads(result.output)["laws"]}
     assert code(result) == 1
-    assert "this play breaks no-lost-wakeup" in result.output
+    assert found == {"plain": "kept", "two-writers": "broken", "in-flight": "kept"}
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("law", ["settlement/aborted", "terminal-sticky/plain"])
+def test_a_scenario_that_is_kept(law: str) -> None:
+    """Exit 0 only where something was looked at."""
+    result = conform("sglang==0.5.23", "--only", law)
+    assert code(result) == 0
+    assert "plays could have broken it" in result.output
+
+
+@pytest.mark.network
+def test_a_law_that_cannot_be_judged() -> None:
+    """No bootstrap thread in the common backend: exit 3, with the reason."""
+    result = conform("sglang==0.5.23", "--backend", "common", "--only", "no-pin")
+    assert code(result) == 3
+    assert "not judged  no-pin/no-infos: there is no bootstrap thread" in result.output
+
+
+@pytest.mark.network
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--only", "nonsense"), "no law is called 'nonsense'"),
+        (("--only", "terminal-sticky/nonsense"), "no law is called"),
+        (("--play", "orderly-1-1-1 create"), "--play has no effect on published code"),
+        (("--profile", "failure-overrides"), "--profile has no effect on published code"),
+        (("--backend", "pigeon"), "sglang 0.5.23 has no backend 'pigeon'"),
+    ],
+)
+def test_bad_questions_about_sglang(arguments: tuple[str, ...], says: str) -> None:
+    """What selects nothing or does nothing is a usage error, never a green line."""
+    result = conform("sglang==0.5.23", *arguments)
+    assert code(result) == 2
+    assert says in str(result.exception)
 
 
 @pytest.mark.network

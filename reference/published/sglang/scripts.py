@@ -18,8 +18,8 @@ it do one more. `post` stops it while its transfer is in flight.
     [seen] = run("0.5.23", "nixl", script)
     assert seen[-1].status == "Transferring"
 
-A thread that needs a lock which a held thread has could wait for ever. That is an AdapterFault that names both, of the
-kind LockHeld; `outcomes` gives it as the outcome of that one script.
+A thread that needs a lock which a held thread has makes that one go on until it gives the lock back, as it would in an
+engine, and the observation says so. Threads that wait for each other are an error of the real code: a deadlock.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ import attrs
 
 from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.published.child import Unusable, ask
+from kvlatch.reference.published.sglang.subjects import Subject, resolve
 from kvlatch.reference.published.sglang.wheels import BACKENDS, backends, backends_in, fetch, versions
 from kvlatch.reference.published.wheels import CannotFetch, PublishedError, UnknownVersion, WheelMismatch
 
@@ -40,7 +41,6 @@ __all__ = [
     "STATUSES",
     "AdapterFault",
     "CannotFetch",
-    "LockHeld",
     "Observation",
     "Op",
     "Part",
@@ -63,7 +63,7 @@ Op = Literal[
     "put",  # the entry is set, by nobody and by no rule
     "register",  # metadata of the first of two decode ranks reaches the bootstrap thread
     "metadata",  # metadata of the only decode rank reaches it, which bootstraps the room
-    "abort_notice",  # ABORT from decode reaches the bootstrap thread, or one that would expect it
+    "abort_notice",  # ABORT from decode reaches the bootstrap thread
     "abort",  # the sender's abort
     "poll",  # the sender's poll
     "reduce",  # the same, reduced over two ranks, of which the other has polled the step's status
@@ -72,6 +72,7 @@ Op = Literal[
     "timeout",  # the sender's poll, once the time to bootstrap is used up
     "send",  # the sender's send of a chunk that is not the last
     "send_last",  # the same of the last chunk; the request enters the inflight queue
+    "break_transfer",  # the next transfer ends in an error
     "work",  # the loop of a transfer worker, until its queue is empty
     "conclude",  # conclude_transfer with the step's status
     "settle",  # one round of the scheduler's loop over the inflight queue
@@ -93,10 +94,6 @@ class UnknownBackend(PublishedError):
     """That version has no such backend."""
 
     exit_code = 2
-
-
-class LockHeld(AdapterFault):
-    """A thread needs a lock that a held thread has: the real code does not let them meet like that."""
 
 
 @attrs.frozen
@@ -127,15 +124,30 @@ _IS_COUNT: Final = attrs.validators.and_(attrs.validators.instance_of(int), attr
 _MAYBE_TEXT: Final = attrs.validators.optional(attrs.validators.instance_of(str))
 
 
+def _pairs(pairs: Sequence[Sequence[Any]]) -> tuple[tuple[int, str], ...]:
+    """Pairs of a request's number and a word. Raises ValueError for anything else."""
+    read = tuple((number, word) for number, word in pairs)
+    if not all(isinstance(number, int) and isinstance(word, str) for number, word in read):
+        raise ValueError(f"not pairs of a number and a word: {pairs!r:.80}")
+    return read
+
+
 @attrs.frozen
 class Observation:
     """What is seen after a step.
 
     `status` is the room's entry in the table, `infos` whether decode's metadata is stored. `value` is what the poll
     returned, `error` what the real code raised ("KeyError: 7"); both belong to the step at which the op ended. `held`
-    says that the op waits, `missing` why this backend has no such op. `told` are the terminal statuses sent to decode,
-    `inflight` counts the requests in the inflight queue, `stores` the stores into the table so far, and `others` says
-    that another room's entry has been accessed.
+    says that the op waits, `missing` why this backend has no such op.
+
+    The others are about the play so far. Requests of the room are numbered from 1 in the order of their creation, of
+    which there have been `created`. `told` are the statuses sent to decode, each with the request in whose life it was
+    sent. `inflight` counts the requests in the inflight queue, `ended` are those that have left it, each with what its
+    last poll read, and `released` those whose pages were given back, each as often as that. `chunks` are all that the
+    scheduler has handed over: whose, and queued, flying, done or failed. `dead` are the threads that an error has
+    ended. `waited` says which thread had to wait for which one's lock in this step, `heard` are the frames that the
+    bootstrap thread was sent in it. `stores` counts the stores into the table, `locks` how often a lock was taken;
+    `others` says that another room's entry has been accessed.
     """
 
     status: str = attrs.field(validator=attrs.validators.in_((ABSENT, *STATUSES)))
@@ -144,25 +156,39 @@ class Observation:
     held: bool = attrs.field(validator=_IS_BOOL)
     error: str | None = attrs.field(validator=_MAYBE_TEXT)
     missing: str | None = attrs.field(default=None, validator=_MAYBE_TEXT)
-    told: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    told: tuple[tuple[int, str], ...] = attrs.field(default=(), converter=_pairs)
     inflight: int = attrs.field(default=0, validator=_IS_COUNT)
     stores: int = attrs.field(default=0, validator=_IS_COUNT)
     others: bool = attrs.field(default=False, validator=_IS_BOOL)
+    created: int = attrs.field(default=0, validator=_IS_COUNT)
+    chunks: tuple[tuple[int, str], ...] = attrs.field(default=(), converter=_pairs)
+    ended: tuple[tuple[int, str], ...] = attrs.field(default=(), converter=_pairs)
+    released: tuple[int, ...] = attrs.field(default=(), converter=tuple)
+    dead: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    waited: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    heard: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    locks: int = attrs.field(default=0, validator=_IS_COUNT)
+
+    @property
+    def flying(self) -> tuple[int, ...]:
+        """The requests whose pages a transfer is reading."""
+        return tuple(request for request, state in self.chunks if state == "flying")
 
 
 def run(
-    version: str, backend: str, script: Script, *, repeat: int = 1, timeout: float = 60.0
+    code: str | Subject, backend: str, script: Script, *, repeat: int = 1, timeout: float = 60.0
 ) -> list[list[Observation]]:
     """Plays a script `repeat` times, each on a fresh manager; one list of observations each.
 
-    Raises ValueError for a script that makes no sense, UnknownVersion, UnknownBackend, CannotFetch,
+    `code` is a version, or what else `subjects.resolve` takes. Raises ValueError for a script that makes no sense,
+    what `subjects.resolve` raises, UnknownBackend,
     WheelMismatch, or AdapterFault when there is no answer within `timeout` seconds or none of use.
     """
-    return run_many(version, backend, [script], repeat=repeat, timeout=timeout)[0]
+    return run_many(code, backend, [script], repeat=repeat, timeout=timeout)[0]
 
 
 def run_many(
-    version: str,
+    code: str | Subject,
     backend: str,
     scripts: Sequence[Script],
     *,
@@ -171,7 +197,7 @@ def run_many(
 ) -> list[list[list[Observation]]]:
     """As `run`, for many scripts in one child process, which spares loading the wheel again."""
     runs: list[list[list[Observation]]] = []
-    for plays in outcomes(version, backend, scripts, repeat=repeat, timeout=timeout):
+    for plays in outcomes(code, backend, scripts, repeat=repeat, timeout=timeout):
         runs.append([])
         for play in plays:
             if isinstance(play, AdapterFault):
@@ -181,7 +207,7 @@ def run_many(
 
 
 def outcomes(
-    version: str,
+    code: str | Subject,
     backend: str,
     scripts: Sequence[Script],
     *,
@@ -194,19 +220,20 @@ def outcomes(
     """
     for script in scripts:
         _check(script)
-    wheel = fetch(version)
-    known = backends_in(wheel)
+    subject = resolve(code)
+    known = backends_in(subject.code)
     if backend not in known:
-        raise UnknownBackend(f"sglang {version} has no backend {backend!r}; known: {', '.join(known)}")
+        raise UnknownBackend(f"{subject.name} has no backend {backend!r}; known: {', '.join(known)}")
     request = {
-        "wheel": str(wheel),
+        "code": str(subject.code),
+        "overlays": [str(overlay) for overlay in subject.overlays],
         "backend": backend,
         "scripts": [[_as_json(step) for step in script] for script in scripts],
         "repeat": repeat,
         # Less than the limit of the whole, so that the child can still say which step is stuck.
         "patience": timeout / 2,
     }
-    who = f"sglang {version} {backend}"
+    who = f"{subject.name} {backend}"
     try:
         runs = ask(_CHILD, request, timeout=timeout, hidden=["SGLANG_", "SGL_"])["runs"]
         plays = [[_outcome(play, who) for play in plays] for plays in runs]
@@ -229,7 +256,7 @@ def _as_json(step: Step) -> dict[str, str | None]:
 
 def _outcome(play: dict[str, Any], who: str) -> list[Observation] | AdapterFault:
     if "fault" in play:
-        return (LockHeld if play["lock"] else AdapterFault)(f"{who}: {play['fault']}")
+        return AdapterFault(f"{who}: {play['fault']}")
     return [Observation(**seen) for seen in play["seen"]]
 
 

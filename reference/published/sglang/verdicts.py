@@ -1,4 +1,4 @@
-"""The expected verdicts: every law on every backend of every published version.
+"""The expected verdicts: every scenario on every backend of every pinned version.
 
 They are one text file, a line a manager, so that a changed verdict is a changed line in a review.
 """
@@ -13,23 +13,25 @@ from typing import Final
 
 import attrs
 
+from kvlatch.reference.laws import LAWS, Judgement
 from kvlatch.reference.published.sglang import scripts as sglang
-from kvlatch.reference.published.sglang.laws import LAWS, Examination, Finding, examine
+from kvlatch.reference.published.sglang.judge import Examination, examine
+from kvlatch.reference.published.sglang.scenarios import SCENARIOS
 from kvlatch.spec.merges import MERGES, Table, table
 
 PINNED: Final = Path(__file__).with_name("verdicts.txt")
-KEPT: Final = "kept"
-ABSENT: Final = "-"
+KEPT: Final = "."
+NOT_JUDGED: Final = "-"
 _SAYS: Final = (
-    "The verdict of every law (laws.py) on every published manager; written by verdicts.text().",
-    "kept; or the length of the shortest trace that breaks it; or - where the backend has no such code.",
+    "The verdict of every scenario (scenarios.py) on every published manager; written by verdicts.text().",
+    "The length of the shortest run that breaks the law; or . if it is kept; or - if it is not judged there.",
     "merge: the rule of spec/merges.py whose table is that of the real update_status, in all 30 cells.",
 )
 
 
 @attrs.frozen
 class Verdicts:
-    """One line: the merge, and what became of each law, in the order of the catalogue."""
+    """One line: the merge, and what became of each scenario, in the order of the catalogue."""
 
     version: str
     backend: str
@@ -38,8 +40,16 @@ class Verdicts:
 
     @classmethod
     def of(cls, version: str, backend: str, examination: Examination) -> Verdicts:
-        """The line of an examination."""
-        return cls(version, backend, rule(examination.merge), tuple(map(cell, examination.findings)))
+        """The line of an examination of all scenarios and the merge."""
+        if examination.merge is None:
+            raise ValueError("its merge was not asked for")
+        cells = tuple(cell(one, examination.steps) for one in examination.judgements)
+        return cls(version, backend, rule(examination.merge), cells)
+
+    def law(self, name: str) -> str:
+        """``broken`` if a scenario of the law is, else ``kept`` if one is, else ``not judged``."""
+        mine = {self.cells[number] for number, scenario in enumerate(SCENARIOS) if scenario.law == name}
+        return "broken" if mine - {KEPT, NOT_JUDGED} else "kept" if KEPT in mine else "not judged"
 
 
 def rule(merge: Table) -> str:
@@ -47,19 +57,13 @@ def rule(merge: Table) -> str:
     return next((name for name in reversed(MERGES) if table(MERGES[name]) == merge), "?")
 
 
-def cell(finding: Finding) -> str:
-    """A finding in a word."""
-    return {"kept": KEPT, "broken": str(finding.steps), "absent": ABSENT}[finding.verdict]
-
-
-def heading(number: int) -> str:
-    """What a law is called at the head of a column: the number of its violation, or its name."""
-    law = LAWS[number]
-    return law.numbers[0] if law.numbers else law.name
+def cell(judgement: Judgement, steps: dict[str, int]) -> str:
+    """A judgement in a word."""
+    return {"kept": KEPT, "not judged": NOT_JUDGED}.get(judgement.verdict) or str(steps[judgement.name])
 
 
 def pairs(versions: Iterable[str] | None = None) -> list[tuple[str, str]]:
-    """Every version, or each of these, with every backend that it has. Raises as `sglang.backends` does."""
+    """Every pinned version, or each of these, with every backend that it has. Raises as `sglang.backends` does."""
     chosen = sglang.versions() if versions is None else versions
     return [(version, backend) for version in chosen for backend in sglang.backends(version)]
 
@@ -68,17 +72,17 @@ def verdict_table(
     wanted: Sequence[tuple[str, str]] | None = None,
     *,
     workers: int = 2,
-    timeout: float = 60.0,
+    timeout: float = 120.0,
     progress: Callable[[Verdicts], None] = lambda _: None,
 ) -> list[Verdicts]:
-    """The verdicts of these versions and backends, or of all, computed by so many child processes side by side.
+    """The verdicts of these versions and backends, or of all, computed by ``workers`` child processes side by side.
 
     Raises as `examine` does. `progress` is called with each line as it is there, in order.
     """
     wanted = pairs() if wanted is None else wanted
 
     def line(pair: tuple[str, str]) -> Verdicts:
-        return Verdicts.of(*pair, examine(*pair, timeout=timeout))
+        return Verdicts.of(*pair, examine(*pair, merge=True, timeout=timeout))
 
     lines = []
     with ThreadPoolExecutor(workers) as pool:
@@ -97,34 +101,34 @@ def pinned() -> list[Verdicts]:
 
 def text(lines: Sequence[Verdicts]) -> str:
     """The file of the expected verdicts."""
-    head = ("version", "backend", "merge", *(heading(number) for number in range(len(LAWS))))
-    rows = [head, *((line.version, line.backend, line.merge, *line.cells) for line in lines)]
+    numbers = [str(number) for number, _ in enumerate(SCENARIOS, 1)]
+    rows = [
+        ("version", "backend", "merge", *numbers),
+        *((line.version, line.backend, line.merge, *line.cells) for line in lines),
+    ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    laws = [f"{heading(number):4} {law.name}" for number, law in enumerate(LAWS) if law.numbers]
+    names = [
+        " ".join((f"{number:2}", scenario.full_name, *scenario.numbers)) for number, scenario in enumerate(SCENARIOS, 1)
+    ]
     body = (" ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in rows)
-    return "\n".join([*(f"# {line}" for line in (*_SAYS, *laws)), *body, ""])
+    return "\n".join([*(f"# {line}" for line in (*_SAYS, *names)), *body, ""])
 
 
 def render(lines: Sequence[Verdicts]) -> str:
     """A Markdown table: a row for each run of versions of one backend with equal verdicts, a column for each law."""
-    numbers = [number for number, law in enumerate(LAWS) if law.numbers]
-    head = ["backend", "versions", *(heading(number) for number in numbers)]
+    head = ["backend", "versions", *LAWS]
     rows = [head, ["---"] * len(head)]
-    for backend, first, last, cells in _runs(lines, numbers):
+    marks = {"broken": "✗", "kept": "·", "not judged": ""}
+    for backend, first, last, verdicts in _runs(lines):
         versions = first if first == last else f"{first} to {last}"
-        rows.append([backend, versions, *("" if word == ABSENT else "·" if word == KEPT else "✗" for word in cells)])
+        rows.append([backend, versions, *(marks[verdict] for verdict in verdicts)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def _runs(lines: Sequence[Verdicts], numbers: Sequence[int]) -> Iterator[tuple[str, str, str, list[str]]]:
-    """Backend, first and last version, and the verdicts that these share: whether broken, not in how many steps."""
-
-    def broken(line: Verdicts) -> list[str]:
-        words = [line.cells[number] for number in numbers]
-        return [word if word in (KEPT, ABSENT) else "broken" for word in words]
-
+def _runs(lines: Sequence[Verdicts]) -> Iterator[tuple[str, str, str, list[str]]]:
+    """Backend, first and last version that were run, and the verdicts that these share, by law."""
     for backend in sglang.BACKENDS:
         own = [line for line in lines if line.backend == backend]
-        for cells, run in groupby(own, key=broken):
+        for verdicts, run in groupby(own, key=lambda line: [line.law(law) for law in LAWS]):
             versions = [line.version for line in run]
-            yield backend, versions[0], versions[-1], cells
+            yield backend, versions[0], versions[-1], verdicts

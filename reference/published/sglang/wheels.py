@@ -33,17 +33,20 @@ def backends(version: str) -> tuple[str, ...]:
     return backends_in(fetch(version))
 
 
-def backends_in(wheel: Path) -> tuple[str, ...]:
-    """The same, of a wheel that has been fetched."""
-    with zipfile.ZipFile(wheel) as archive:
-        files = {*archive.namelist()}
+def backends_in(code: Path) -> tuple[str, ...]:
+    """The same, of a wheel that has been fetched, or of a folder."""
 
-        def keeps_table(backend: str) -> bool:
-            path = f"sglang/srt/disaggregation/{backend}/conn.py"
-            if path not in files:
-                return False
-            if b"def update_status(" in archive.read(path):
-                return True
-            return backend in _BASES and keeps_table(_BASES[backend])
+    def source(backend: str) -> bytes:
+        path = f"sglang/srt/disaggregation/{backend}/conn.py"
+        if code.is_dir():
+            return (code / path).read_bytes() if (code / path).is_file() else b""
+        with zipfile.ZipFile(code) as archive:
+            return archive.read(path) if path in archive.namelist() else b""
 
-        return tuple(backend for backend in BACKENDS if keeps_table(backend))
+    def keeps_table(backend: str) -> bool:
+        text = source(backend)
+        if b"def update_status(" in text:
+            return True
+        return bool(text) and backend in _BASES and keeps_table(_BASES[backend])
+
+    return tuple(backend for backend in BACKENDS if keeps_table(backend))

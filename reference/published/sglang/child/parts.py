@@ -5,7 +5,10 @@ Whatever upstream's code asks of them beyond what they have is `Incomplete`: a f
 
 from __future__ import annotations
 
+import dataclasses
+import threading
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, Final
@@ -32,7 +35,7 @@ class Part(SimpleNamespace):
 
 
 class Table(dict[int, Any]):
-    """The manager's `request_status`: before each access, the thread may have to wait."""
+    """A table of the manager, `request_status` or `transfer_infos`: before each access, a thread may be held."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,11 +60,11 @@ class Table(dict[int, Any]):
         self.about(room)
         return super().get(room, default)
 
-    def __setitem__(self, room: int, status: Any) -> None:
+    def __setitem__(self, room: int, value: Any) -> None:
         pause("store")
         self.about(room)
         self.stores += 1
-        super().__setitem__(room, status)
+        super().__setitem__(room, value)
 
     def __delitem__(self, room: int) -> None:
         pause("store")
@@ -72,6 +75,11 @@ class Table(dict[int, Any]):
         pause("store")
         self.about(room)
         return super().pop(room, *default)
+
+    def setdefault(self, room: int, default: Any = None) -> Any:
+        pause("store")
+        self.about(room)
+        return super().setdefault(room, default)
 
 
 class Peers(dict[str, Any]):
@@ -91,21 +99,84 @@ class Peers(dict[str, Any]):
         return self.peer
 
 
+@dataclasses.dataclass
+class Record:
+    """What becomes of a chunk of a request: queued, flying, done, or failed."""
+
+    request: int
+    state: str = "queued"
+
+
+class Transfers:
+    """The transfers of the room, each over as soon as the thread that waits for it goes on.
+
+    It stands in for NIXL's agent, Mooncake's and MoRI's engine.
+    """
+
+    name = PEER
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.in_hand: dict[str, Record] = {}
+        self.broken = False
+
+    def begin(self, request: int) -> Record:
+        """A chunk of a request is handed over."""
+        self.records.append(Record(request))
+        return self.records[-1]
+
+    def take(self, record: Record) -> None:
+        """This thread works on a chunk from now on."""
+        self.in_hand[threading.current_thread().name] = record
+
+    @property
+    def record(self) -> Record:
+        """The chunk that this thread works on, or else the one that was handed over last."""
+        handed_over = self.records[-1] if self.records else Record(0)
+        return self.in_hand.get(threading.current_thread().name, handed_over)
+
+    def fly(self, record: Record) -> bool:
+        """One transfer of a chunk, from when it is posted to its end; False if it ends in an error."""
+        failed, self.broken = self.broken or record.state == "failed", False
+        record.state = "flying"
+        pause("transfer")
+        record.state = "failed" if failed else "done"
+        return not failed
+
+    # What upstream's code calls.
+
+    def check_xfer_state(self, handle: Handle) -> str:
+        return "DONE" if self.fly(handle.record) else "ERR"
+
+    def wait_all(self, statuses: list[MoriStatus], timeout_ms: int) -> str:
+        return "SUCCESS" if self.fly(statuses[0].record if statuses else self.record) else "ERROR"
+
+    def get_session_id(self) -> str:
+        return PEER
+
+    def add_remote_agent(self, metadata: object) -> str:
+        return PEER
+
+    def get_agent_metadata(self) -> bytes:
+        return b""
+
+
 class Chunks:
     """A transfer queue of upstream's own kind, whose reader is told when there is no chunk left, and does not wait."""
 
-    def __init__(self, queue: Any) -> None:
+    def __init__(self, queue: Any, transfers: Transfers) -> None:
         self.queue = queue
-        self.waiting = 0
+        self.transfers = transfers
+        self.records: list[Record] = []
 
     def put(self, chunk: Any) -> None:
         self.queue.put(chunk)
-        self.waiting += 1
+        self.records.append(self.transfers.records[-1])
 
     def get(self, timeout: float = 0) -> Any:
-        if self.waiting == 0:
+        if not self.records:
             raise Drained
-        self.waiting -= 1
+        self.transfers.take(self.records.pop(0))
         return self.queue.get()
 
 
@@ -118,70 +189,75 @@ class Socket:
     def recv_multipart(self) -> list[bytes]:
         if not self.messages:
             raise Drained
-        return self.messages.pop()
+        return self.messages.pop(0)
 
     def bind(self, address: object) -> None:
         """Up to 0.5.5 the method that starts the threads binds the socket, too."""
 
 
 class Wire:
-    """The other end, which keeps what is sent."""
+    """The other end, which keeps what is sent, and how many requests there had been by then."""
 
-    def __init__(self) -> None:
-        self.sent: list[list[bytes]] = []
+    def __init__(self, requests: Callable[[], int] = lambda: 0) -> None:
+        self.requests = requests
+        self.sent: list[tuple[int, list[bytes]]] = []
 
     def send_multipart(self, frames: list[bytes]) -> None:
-        self.sent.append(frames)
+        self.sent.append((self.requests(), frames))
 
 
-class Transfers:
-    """Stands in for NIXL's agent, Mooncake's and MoRI's engine. A transfer is over as soon as its thread goes on."""
+class WireToDecode(Wire):
+    """What prefill tells decode: before each word, a thread may be held."""
 
-    name = PEER
+    def send_multipart(self, frames: list[bytes]) -> None:
+        pause("tell")
+        super().send_multipart(frames)
 
-    def check_xfer_state(self, handle: object) -> str:
-        pause("transfer")
-        return "DONE"
 
-    def wait_all(self, statuses: object, timeout_ms: int) -> str:
-        pause("transfer")
-        return "SUCCESS"
+class Handle(str):
+    """NIXL's handle of a transfer."""
 
-    def get_session_id(self) -> str:
-        return PEER
-
-    def add_remote_agent(self, metadata: object) -> str:
-        return PEER
-
-    def get_agent_metadata(self) -> bytes:
-        return b""
+    __slots__ = ("record",)
+    record: Record
 
 
 class MoriStatus:
     """The status of one of MoRI's transfers."""
 
+    def __init__(self, transfers: Transfers) -> None:
+        self.transfers = transfers
+        self.record = transfers.record
+        self.ended_well: bool | None = None
+
     def InProgress(self) -> bool:  # noqa: N802 - MoRI's name
-        pause("transfer")
+        if self.ended_well is None:
+            self.ended_well = self.transfers.fly(self.record)
         return False
 
     def Failed(self) -> bool:  # noqa: N802 - MoRI's name
-        return False
+        return self.ended_well is False
+
+    def Message(self) -> str:  # noqa: N802 - MoRI's name
+        return "the transfer has failed"
 
 
-def transferred(backend: str) -> Any:
+def transferred(backend: str, transfers: Transfers) -> Any:
     """What a method that posts a transfer returns: a handle, a status, or 0 once the transfer is done."""
     match backend:
         case "nixl":
-            return PEER
+            handle = Handle(PEER)
+            handle.record = transfers.record
+            return handle
         case "mori":
-            return [MoriStatus()]
+            return [MoriStatus(transfers)]
         case _:
-            pause("transfer")
-            return 0
+            return 0 if transfers.fly(transfers.record) else 1
 
 
-def attributes(upstream: Upstream, table: Table, socket: Socket, wire: Wire, chunks: Chunks) -> dict[str, Any]:
-    """What the constructors of all versions set, in one table; what a version does not know does it no harm.
+def attributes(
+    upstream: Upstream, table: dict[int, Any], infos: dict[int, Any], socket: Socket, wire: Wire, chunks: Chunks
+) -> dict[str, Any]:
+    """What takes the place of what the constructors set, in one table; what a version does not know does it no harm.
 
     A remark says which versions ask for an attribute, where not all do.
     """
@@ -191,11 +267,19 @@ def attributes(upstream: Upstream, table: Table, socket: Socket, wire: Wire, chu
         "failure_lock": Lock(),
         "server_socket": socket,
         "disaggregation_mode": upstream.utils.DisaggregationMode.PREFILL,
-        "kv_args": Part(kv_data_ptrs=[], kv_item_lens=[], aux_data_ptrs=[], engine_rank=0, pp_rank=0, gpu_id=0),
+        "kv_args": Part(
+            kv_data_ptrs=[1],  # without it a chunk that is not the last moves nothing
+            kv_item_lens=[],
+            aux_data_ptrs=[],
+            engine_rank=0,
+            pp_rank=0,
+            gpu_id=0,
+        ),
         "local_ip": "127.0.0.1",
         "rank_port": 1,
         "bootstrap_port": 1,
         **_of_one_rank(),
+        "transfer_infos": infos,
         **_of_prefill(chunks),
         **_of_decode(),
         **_of_features(),
@@ -226,7 +310,6 @@ def _of_one_rank() -> dict[str, Any]:
 
 def _of_prefill(chunks: Chunks) -> dict[str, Any]:
     return {
-        "transfer_infos": {},
         "req_to_decode_prefix_len": {},
         "decode_kv_args_table": Peers(_new_peer()),
         "bootstrap_timeout": 300.0,
@@ -284,7 +367,7 @@ def _of_features() -> dict[str, Any]:
 
 
 def _of_transfers(upstream: Upstream, chunks: Chunks) -> dict[str, Any]:
-    transfers = Transfers()
+    transfers = chunks.transfers
     match upstream.backend:
         case "nixl":
             return {"agent": transfers, "peer_names": {PEER: PEER}}  # names: up to 0.4.8

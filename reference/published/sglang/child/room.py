@@ -1,8 +1,10 @@
 """One room of a real manager, with all that acts on it: sender, bootstrap thread, worker, scheduler, decode.
 
 The managers, senders and receivers are upstream's own classes, and so are the loops of the bootstrap thread, of the
-transfer worker and of the scheduler. Only the manager's constructor is not called, because it binds sockets, registers
-memory and starts threads: `parts` has its plain attributes, for an engine of one rank.
+transfer worker and of the scheduler. What decode sends is made by the real receiver, on a manager of its own, and heard
+by the real thread; a thread that raises is dead from then on, as it would be. What is not real: the manager's
+constructor passes over what needs an engine (`construct`), tables that can be watched and transfers that move nothing
+take the place of the real ones (`parts`), and the receiver's constructor is not run, because it asks a server.
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ from __future__ import annotations
 import functools
 import importlib
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from types import CodeType, MethodType, SimpleNamespace
 from typing import Any, Final
 
@@ -22,18 +24,21 @@ from kvlatch.reference.published.sglang.child.parts import (
     Drained,
     Socket,
     Table,
+    Transfers,
     Wire,
+    WireToDecode,
     attributes,
     transferred,
 )
-from kvlatch.reference.published.sglang.child.threads import Ended, Fault, Incomplete
+from kvlatch.reference.published.sglang.child.threads import Ended, Fault, Incomplete, Lock
 from kvlatch.reference.published.sglang.child.upstream import Upstream
-from kvlatch.reference.published.stand_ins import Nothing
+from kvlatch.reference.published.stand_ins import Nothing, StubType
 
 ABSENT: Final = "Absent"
 LONG_AGO: Final = 0.0
 PREFILL: Final = "prefill:1"
 """Where decode reaches the prefill engine."""
+LONGEST_FRAME: Final = 24
 PAGES: Final = 64
 """Pages that decode has for the request; a chunk is one page."""
 
@@ -48,12 +53,21 @@ class Room:
     def __init__(self, upstream: Upstream) -> None:
         self.upstream = upstream
         self.table = Table()
+        self.infos = Table()
         self.socket = Socket()
-        self.wire = Wire()
-        self.chunks = Chunks(upstream.new_queue())
+        self.created = 0
+        self.wire = WireToDecode(lambda: self.created)
+        self.transfers = Transfers()
+        self.chunks = Chunks(upstream.new_queue(), self.transfers)
         self.senders: dict[str, Any] = {}
+        self.numbers: dict[int, int] = {}
         self.inflight: list[Any] = []
-        self.manager = self.new_manager()
+        self.ended: list[list[Any]] = []
+        self.released: list[int] = []
+        self.dead: list[str] = []
+        self.heard: list[str] = []
+        self.locks_before = Lock.taken
+        self.manager = self.new_manager("PREFILL", self.table, self.infos, self.wire)
 
     # --- What is observed
 
@@ -67,18 +81,30 @@ class Room:
     def observe(self) -> dict[str, Any]:
         return {
             "status": self.status,
-            "infos": ROOM in self.manager.transfer_infos,
+            "infos": bool(dict.get(self.infos, ROOM)),
             "told": self.told(),
             "inflight": len(self.inflight),
             "stores": self.table.stores,
             "others": self.table.others,
+            "created": self.created,
+            "chunks": [[record.request, record.state] for record in self.transfers.records],
+            "ended": self.ended[:],
+            "released": self.released[:],
+            "dead": self.dead[:],
+            "heard": self.new_frames(),
+            "locks": Lock.taken - self.locks_before,
         }
 
-    def told(self) -> list[str]:
-        """The terminal statuses that have been sent to decode: the frame after the room's."""
+    def new_frames(self) -> list[str]:
+        """The messages that the bootstrap thread was sent since this was asked last."""
+        new, self.heard = self.heard, []
+        return new
+
+    def told(self) -> list[list[Any]]:
+        """What was sent to decode, and in the life of which request: the frame after the room's is a status."""
         room = str(ROOM).encode()
-        about = [f for f in self.wire.sent if room in f[:-1] and not f[0].startswith(b"ABORT")]
-        return [self.name(int(frames[frames.index(room) + 1])) for frames in about]
+        about = [(life, f) for life, f in self.wire.sent if room in f[:-1] and not f[0].startswith(b"ABORT")]
+        return [[life, self.name(int(frames[frames.index(room) + 1]))] for life, frames in about]
 
     # --- What can be done
 
@@ -104,7 +130,11 @@ class Room:
     # The ops, in the order of `sglang.Op`.
 
     def do_create(self) -> None:
-        self.senders[threading.current_thread().name] = self.new_sender()
+        self.created += 1
+        number = self.created
+        sender = self.new_sender()
+        self.senders[threading.current_thread().name] = sender
+        self.numbers[id(sender)] = number
 
     def do_write(self, status: int) -> None:
         self.manager.update_status(ROOM, status)
@@ -119,16 +149,15 @@ class Room:
         self.send_metadata(required=1)
 
     def do_abort_notice(self) -> None:
-        """Decode sends ABORT. Where no thread expects it, do what the others' threads do."""
-        start = self.start_bootstrap
-        if start is not None and handles_abort(self.upstream.manager, start):
-            self.hear([b"ABORT", str(ROOM).encode(), b"127.0.0.1", b"1"])
-            return
-        status = self.table.get(ROOM)
-        if status is not None and status != self.upstream.values["Success"]:
-            if hasattr(self.upstream.manager, "record_failure"):
-                self.manager.record_failure(ROOM, "aborted by decode")
-            self.manager.update_status(ROOM, self.upstream.values["Failed"])
+        """Decode sends ABORT: the frames of the real receiver."""
+        wire = Wire()
+        receiver = self.new_receiver(wire, required=1)
+        for method in ("abort", "_send_abort_notification"):
+            if not wire.sent and hasattr(self.upstream.receiver, method):
+                getattr(receiver, method)()
+        if not wire.sent:
+            raise Missing("decode sends no abort")
+        self.hear(wire)
 
     def do_abort(self) -> None:
         self.method("abort")()
@@ -168,11 +197,15 @@ class Room:
         if worker is not None:
             loop = getattr(self.manager, worker)
             extra = {"executor": None} if "executor" in parameters(loop) else {}
-            drain(lambda: loop(self.chunks, **extra))
+            self.run_thread("worker", lambda: loop(self.chunks, **extra))
         elif self.start_bootstrap is not None and len(loops := self.loops()) > 1:
-            drain(loops[1])  # 0.4.6: the worker is a function in the method that starts it
+            self.run_thread("worker", loops[1])  # 0.4.6: the worker is a function in the method that starts it
         else:
             raise Missing("there is no transfer worker: whoever sends a chunk posts its transfer")
+
+    def do_break_transfer(self) -> None:
+        """The next transfer ends in an error."""
+        self.transfers.broken = True
 
     def do_conclude(self, status: int) -> None:
         if not hasattr(self.upstream.manager, "conclude_transfer"):
@@ -182,10 +215,27 @@ class Room:
     def do_settle(self) -> None:
         """One round of the real loop over the inflight queue."""
         scheduler = scheduler_class(self.upstream)()
-        scheduler.disagg_prefill_inflight_queue = self.inflight
-        if self.inflight:
-            scheduler.process_disagg_prefill_inflight_queue()
-        self.inflight = scheduler.disagg_prefill_inflight_queue
+        scheduler.disagg_prefill_inflight_queue = before = self.inflight
+        scheduler.tree_cache = Nothing(cache_finished_req=self.release)
+        vars(self.upstream.prefill_module()).update(release_kv_cache=self.release)
+        outcomes = {id(request): request.disagg_kv_sender for request in before}
+        polled: dict[int, int] = {}
+        for request in before:
+            request.disagg_kv_sender = Polled(request.disagg_kv_sender, polled)
+        try:
+            if before:
+                scheduler.process_disagg_prefill_inflight_queue()
+        finally:
+            self.inflight = scheduler.disagg_prefill_inflight_queue
+            for request in before:
+                request.disagg_kv_sender = outcomes[id(request)]
+                if request not in self.inflight:
+                    status = polled.get(id(request.disagg_kv_sender))
+                    self.ended.append([request.number, self.name(status)])
+
+    def release(self, request: Any, *_: Any, **__: Any) -> None:
+        """The scheduler gives back the pages of a request."""
+        self.released.append(request.number)
 
     def do_receive(self) -> None:
         """From now on the manager is decode's; it writes what a receiver's constructor and init write."""
@@ -202,9 +252,22 @@ class Room:
 
     # --- Manager and sender
 
-    def new_manager(self) -> Any:
-        manager: Any = object.__new__(manager_class(self.upstream))
-        vars(manager).update(attributes(self.upstream, self.table, self.socket, self.wire, self.chunks))
+    def new_manager(self, mode: str, table: dict[int, Any], infos: dict[int, Any], wire: Wire) -> Any:
+        """A manager of prefill or decode, as its own constructor leaves it, with parts of ours."""
+        upstream = self.upstream
+        disaggregation_mode = getattr(upstream.utils.DisaggregationMode, mode)
+        given = attributes(upstream, table, infos, self.socket, wire, self.chunks)
+        given["disaggregation_mode"] = disaggregation_mode
+        manager: Any = object.__new__(manager_class(upstream))
+        vars(manager).update(given, being_made=True)  # the constructor may ask for what it has just set
+        with suppress(Exception):  # a signature that is not upstream's: what it would set is missed by name
+            manager.__init__(Nothing(), disaggregation_mode, Nothing(), False)
+        for name, value in [*vars(manager).items()]:
+            if isinstance(value, (Nothing, StubType)):  # nothing is known of it: whoever asks for it has to be told
+                delattr(manager, name)
+        del manager.being_made
+        vars(manager).update(given)
+        manager.transfers = self.transfers
         return manager
 
     @property
@@ -244,26 +307,28 @@ class Room:
 
     def send_metadata(self, required: int) -> None:
         """A decode rank, one of so many that are required, sends its metadata: the frames of the real receiver."""
-        if self.start_bootstrap is None or self.upstream.receiver is None:
-            # No thread of its own: do what the threads of the others do.
-            self.manager.transfer_infos.setdefault(ROOM, {})[PEER] = SimpleNamespace()
-            if required == 1:
-                self.manager.update_status(ROOM, self.upstream.values["WaitingForInput"])
-            return
         wire = Wire()
-        receiver = object.__new__(concrete_receiver(self.upstream.receiver, wire))
-        receiver.kv_mgr = self.manager
+        receiver = self.new_receiver(wire, required)
+        numpy = importlib.import_module("numpy")
+        name = "send_metadata" if hasattr(self.upstream.receiver, "send_metadata") else "init"
+        getattr(receiver, name)(numpy.zeros(PAGES, dtype=numpy.int32), 0)
+        self.hear(wire)
+
+    def new_receiver(self, wire: Wire, required: int) -> Any:
+        """A receiver on a manager of decode's own, whose connections end in `wire`."""
+        if self.start_bootstrap is None or self.upstream.receiver is None:
+            raise Missing("there is no bootstrap thread that could hear from decode")
+        receiver: Any = object.__new__(concrete_receiver(self.upstream.receiver, wire))
+        receiver.kv_mgr = self.new_manager("DECODE", {}, {}, wire)
         receiver.bootstrap_room = ROOM
         receiver.bootstrap_info = {"is_dummy": False, "rank_ip": "127.0.0.1", "rank_port": 1}
         receiver.bootstrap_infos = [receiver.bootstrap_info]
         receiver.required_dst_info_num = required
         receiver.session_id = PEER
-        receiver.prefill_server_url = PREFILL
-        numpy = importlib.import_module("numpy")
-        send = getattr(receiver, "send_metadata", receiver.init)
-        send(numpy.zeros(PAGES, dtype=numpy.int32), 0)
-        [frames] = wire.sent
-        self.hear(frames)
+        receiver.prefill_server_url = receiver.bootstrap_addr = PREFILL
+        receiver.conclude_state = receiver.init_time = receiver._abort_generation = None
+        receiver.abort_notified = False
+        return receiver
 
     @property
     def start_bootstrap(self) -> Any:
@@ -271,10 +336,24 @@ class Room:
         names = ("_start_bootstrap_thread", "start_prefill_thread")
         return next((getattr(self.manager, n) for n in names if hasattr(self.upstream.manager, n)), None)
 
-    def hear(self, frames: list[bytes]) -> None:
-        """Runs the real loop of the bootstrap thread, in this thread, over one message."""
-        self.socket.messages.append(frames)
-        drain(self.loops()[0])
+    def hear(self, wire: Wire) -> None:
+        """Runs the real loop of the bootstrap thread, in this thread, over what decode has sent."""
+        messages = [frames for _, frames in wire.sent]
+        self.heard += [" ".join(map(shown, frames)) for frames in messages]
+        self.socket.messages += messages
+        self.run_thread("bootstrap", self.loops()[0])
+
+    def run_thread(self, name: str, loop: Callable[[], None]) -> None:
+        """Runs the loop of a thread until it has nothing left to do; once it has raised, it is dead."""
+        if name in self.dead:
+            return
+        try:
+            loop()
+        except Drained:
+            return
+        except Exception:
+            self.dead.append(name)
+            raise
 
     def loops(self) -> list[Callable[[], None]]:
         """The loops of the threads that the backend starts on the prefill side."""
@@ -290,6 +369,8 @@ class Room:
         if not hasattr(self.upstream.manager, "add_transfer_request"):
             raise Missing("the manager transfers nothing")
         sender = self.sender
+        number = self.numbers[id(sender)]
+        self.transfers.begin(number)
         numpy = importlib.import_module("numpy")
         page = numpy.zeros(1, dtype=numpy.int32)
         if "is_last" in parameters(sender.send):  # 0.4.6: the scheduler says which pages these are
@@ -300,7 +381,7 @@ class Room:
             sender.init(done + 1 if last else PAGES, 0)
             sender.send(page)
         if last:
-            self.inflight.append(SimpleRequest(sender))
+            self.inflight.append(SimpleRequest(sender, number))
 
 
 @functools.cache
@@ -309,11 +390,16 @@ def manager_class(upstream: Upstream) -> Any:
 
     class Manager(upstream.manager):  # type: ignore[misc, name-defined]  # a class of the wheel
         def __getattr__(self, name: str) -> Any:
+            if "being_made" in vars(self):
+                raise AttributeError(name)
             raise Incomplete(f"found that the manager was made without {name}")
+
+    def post(manager: Any, *_: Any, **__: Any) -> Any:
+        return transferred(upstream.backend, manager.transfers)
 
     for name in dir(upstream.manager):
         if name.startswith(("send_kvcache", "send_aux", "send_state")):
-            setattr(Manager, name, lambda *_, **__: transferred(upstream.backend))
+            setattr(Manager, name, post)
     return Manager
 
 
@@ -333,8 +419,24 @@ class SimpleRequest(Nothing):
 
     metadata_buffer_index = -1  # it holds no buffer
 
-    def __init__(self, sender: Any) -> None:
+    def __init__(self, sender: Any, number: int) -> None:
         self.disagg_kv_sender = sender
+        self.number = number
+
+
+class Polled:
+    """A sender whose last answer to a poll is kept, by its identity."""
+
+    def __init__(self, sender: Any, answers: dict[int, int]) -> None:
+        self.sender = sender
+        self.answers = answers
+
+    def poll(self) -> Any:
+        self.answers[id(self.sender)] = answer = self.sender.poll()
+        return answer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.sender, name)
 
 
 def concrete_receiver(cls: Any, wire: Wire) -> Any:
@@ -343,35 +445,22 @@ def concrete_receiver(cls: Any, wire: Wire) -> Any:
     def connect(*_: Any, **__: Any) -> Any:
         return wire, nullcontext()
 
-    subclass = type(cls)(cls.__name__, (cls,), {"_connect_to_bootstrap_server": connect, "_connect": connect})
+    def missing(_: Any, name: str) -> Any:
+        raise Incomplete(f"found that the receiver was made without {name}")
+
+    members = {"_connect_to_bootstrap_server": connect, "_connect": connect, "__getattr__": missing}
+    subclass = type(cls)(cls.__name__, (cls,), members)
     subclass.__abstractmethods__ = frozenset()
     return subclass
 
 
-def drain(loop: Callable[[], None]) -> None:
-    """Runs a loop until it has nothing left to do."""
-    try:
-        loop()
-    except Drained:
-        return
+def shown(frame: bytes) -> str:
+    """A frame as a person reads it."""
+    text = frame.decode("ascii", "replace")
+    return text if text.isprintable() and len(text) <= LONGEST_FRAME else f"({len(frame)} bytes)"
 
 
 def parameters(function: Any) -> tuple[str, ...]:
     """The names of a function's parameters, through one layer of decoration."""
     code: CodeType = getattr(function, "__wrapped__", function).__code__
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-
-
-def handles_abort(manager: Any, start: Any) -> bool:
-    """Whether the backend's bootstrap thread has a branch for ABORT."""
-    methods = ("_handle_abort_notification", "_handle_abort_message")
-    return any(hasattr(manager, name) for name in methods) or "ABORT" in constants(start.__code__)
-
-
-def constants(code: CodeType) -> Iterator[Any]:
-    """The constants of a function and of the functions defined in it."""
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from constants(constant)
-        else:
-            yield constant

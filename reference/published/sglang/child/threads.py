@@ -1,7 +1,8 @@
-"""Threads of the child that can be held: before an access of the table, or while a transfer is in flight.
+"""Threads of the child that can be held: before an access of a watched table, before a word on the wire, in a transfer.
 
 One thread runs at a time: the player's, which waits for an actor, or that actor, until it is held or its op has
-ended. So what a script does is the same in every run.
+ended. So what a script does is the same in every run. A thread that needs a lock which a held thread has makes that one
+go on until it gives the lock back, as it would; threads that wait for each other are a deadlock, and seen as one.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any, Literal
 
-Point = Literal["read", "store", "transfer"]
-"""A place where a thread may be held: before a read or a store of the table, or in a transfer."""
+Point = Literal["read", "store", "tell", "transfer"]
+"""A place where a thread may be held: before a read or a store of a table, before it tells decode, or in a transfer."""
 
-STOPS: dict[str, tuple[Point, ...]] = {"begin": ("store",), "step": ("read", "store"), "post": ("transfer",)}
+STOPS: dict[str, tuple[Point, ...]] = {"begin": ("store",), "step": ("read", "store", "tell"), "post": ("transfer",)}
 """At which points an op is held, by the part of it that is asked for; any other part runs to its end."""
 
 
@@ -24,16 +25,12 @@ class Fault(Exception):
     """The script could not be carried out; the message says why."""
 
 
-class LockHeld(Fault):
-    """A thread needs a lock that a held thread has."""
-
-
 class Incomplete(BaseException):
     """Upstream's code asked for something that we have not given it. No `Exception`, which it might catch."""
 
 
-class Blocked(BaseException):
-    """A thread needs a lock that a held thread has. No `Exception`, which upstream's code might catch."""
+class Deadlock(BaseException):
+    """A thread waits for a lock that it has itself. No `Exception`, which upstream's code might catch."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +46,13 @@ class Held:
     """An op waits at a point."""
 
 
+@dataclasses.dataclass
+class Waits:
+    """An op waits for a lock that another thread has."""
+
+    holder: Actor
+
+
 Perform = Callable[[str, str | None], Ended]
 """Does an op, with its status, in the current thread. Raises Fault."""
 
@@ -59,12 +63,13 @@ class Actor(threading.Thread):
     def __init__(self, name: str) -> None:
         super().__init__(name=name, daemon=True)
         self.ops: queue.SimpleQueue[tuple[Perform, str, str | None]] = queue.SimpleQueue()
-        self.reports: queue.SimpleQueue[Held | Ended | Fault] = queue.SimpleQueue()
+        self.reports: queue.SimpleQueue[Held | Waits | Ended | Fault] = queue.SimpleQueue()
         self.permits: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.stops: tuple[Point, ...] = ()
         self.op = ""
         self.begun = False
         self.held = False
+        self.yields = False
 
     def run(self) -> None:
         while True:
@@ -76,9 +81,9 @@ class Actor(threading.Thread):
                 report = fault
             except Incomplete as fault:
                 report = Fault(f"{self.name}: {op} {fault}")
-            except Blocked as fault:
-                report = LockHeld(f"{self.name}: {op} {fault}")
-            self.stops = ()
+            except Deadlock as error:
+                report = Ended(error=f"Deadlock: {error}")
+            self.stops, self.yields = (), False
             self.reports.put(report)
 
     def pause(self, point: Point) -> None:
@@ -88,7 +93,19 @@ class Actor(threading.Thread):
             self.reports.put(Held())
             self.permits.get()
 
-    # What follows is for the player's thread, and only while this one rests or is held.
+    def wait_for(self, holder: Actor) -> None:
+        """Called in this thread when it needs a lock that another one has."""
+        self.reports.put(Waits(holder))
+        self.permits.get()
+
+    def has_released(self) -> None:
+        """Called in this thread when it has given a lock back: it stops there if another one waits for that."""
+        if self.yields:
+            self.yields = False
+            self.reports.put(Held())
+            self.permits.get()
+
+    # What follows is for the player's thread, and only while this one rests, is held, or waits.
 
     def take(self, perform: Perform, op: str, status: str | None, part: str) -> None:
         """Starts an op, or lets a held one go on; nothing if the op that was begun has ended."""
@@ -103,7 +120,16 @@ class Actor(threading.Thread):
             self.op = op
             self.ops.put((perform, op, status))
 
-    def wait(self, patience: float) -> Ended | None:
+    def give_way(self) -> None:
+        """Lets a held op go on until it gives a lock back, or to its end."""
+        self.yields = True
+        self.permits.put(None)
+
+    def try_again(self) -> None:
+        """Lets an op that waits for a lock try again."""
+        self.permits.put(None)
+
+    def wait(self, patience: float) -> Ended | Waits | None:
         """What the op came to, which is nothing yet if it is held; None if it is neither in time."""
         try:
             report = self.reports.get(timeout=patience)
@@ -123,24 +149,35 @@ def pause(point: Point) -> None:
 
 
 class Lock:
-    """A lock that knows who has it: only a held thread can keep another one waiting, and would do so for ever."""
+    """A lock that knows who has it, so that the player sees who waits for whom."""
+
+    taken = 0
+    """How often one was taken, all of them together."""
 
     def __init__(self) -> None:
         self.lock: Any = threading.Lock()
         self.holder = threading.current_thread()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        if not self.lock.acquire(blocking=False):
+        while not self.lock.acquire(blocking=False):
+            mine = threading.current_thread()
             if not blocking:
                 return False
-            if isinstance(self.holder, Actor) and self.holder is not threading.current_thread():
-                raise Blocked(f"needs a lock that {self.holder.name} has, which is held in {self.holder.op}")
-            self.lock.acquire(timeout=timeout)
+            if self.holder is mine:
+                raise Deadlock(f"{mine.name} waits for a lock that it has itself")
+            if isinstance(mine, Actor) and isinstance(self.holder, Actor):
+                mine.wait_for(self.holder)
+            elif self.lock.acquire(timeout=timeout):
+                break
         self.holder = threading.current_thread()
+        Lock.taken += 1
         return True
 
     def release(self) -> None:
         self.lock.release()
+        mine = threading.current_thread()
+        if isinstance(mine, Actor):
+            mine.has_released()
 
     def __enter__(self) -> bool:
         return self.acquire()

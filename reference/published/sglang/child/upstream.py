@@ -14,12 +14,15 @@ import queue
 import sys
 import threading
 from collections.abc import Sequence
+from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import module_from_spec, spec_from_file_location, spec_from_loader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
-from kvlatch.reference.published.sglang.child.threads import Threading
+from kvlatch.reference.published.sglang.child.construct import lenient
+from kvlatch.reference.published.sglang.child.threads import Fault, Threading
 from kvlatch.reference.published.stand_ins import Struct, StubModule
 
 PACKAGE = "sglang.srt.disaggregation"
@@ -45,7 +48,8 @@ class WheelFinder:
             spec.submodule_search_locations = [str(Path(self.wheel, *name.split(".")))]
             return spec
         if name == "sglang.srt.environ" or name.startswith(f"{PACKAGE}."):
-            return PathFinder.find_spec(name, path)
+            found = PathFinder.find_spec(name, path)
+            return found and spec_from_loader(name, WheelLoader(found.loader))
         return ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]  # a finder may be its own loader
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
@@ -54,6 +58,28 @@ class WheelFinder:
     def exec_module(self, module: ModuleType) -> None:
         if module.__name__ == "msgspec":
             vars(module)["Struct"] = Struct
+
+
+class WheelLoader(InspectLoader):
+    """Loads a module of the wheel, whose managers' constructors pass over what needs an engine."""
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+
+    def get_source(self, fullname: str) -> str | None:
+        source: str | None = self.loader.get_source(fullname)
+        return source
+
+    def is_package(self, fullname: str) -> bool:
+        return bool(self.loader.is_package(fullname))
+
+    def get_filename(self, fullname: str) -> str:
+        return str(self.loader.get_filename(fullname))
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        path = self.get_filename(fullname)
+        code: CodeType = compile(lenient(self.get_source(fullname) or "", path), path, "exec")
+        return code
 
 
 class Ranks:
@@ -88,14 +114,16 @@ class SimpleTensor:
 
 
 class Upstream:
-    """What one backend of the wheel defines."""
+    """What one backend of the code defines, with overlays laid over it."""
 
-    def __init__(self, wheel: str, backend: str) -> None:
-        sys.meta_path.insert(0, WheelFinder(wheel))
+    def __init__(self, code: str, backend: str, overlays: Sequence[str] = ()) -> None:
+        sys.meta_path.insert(0, WheelFinder(code))
         logger: Any = logging.Logger
         logger.warning_once = logger.warning  # which the engine adds when it starts
 
         self.backend = backend
+        self.threads = Threading()
+        self.ranks = Ranks()
         self.conn: Any = importlib.import_module(f"{PACKAGE}.{backend}.conn")
         base: Any = importlib.import_module(f"{PACKAGE}.base.conn")
         self.utils: Any = importlib.import_module(f"{PACKAGE}.utils")
@@ -106,15 +134,40 @@ class Upstream:
         self.manager: Any = getattr(self.conn, f"{prefix}KVManager")
         self.sender: Any = concrete(getattr(self.conn, f"{prefix}KVSender"))
         self.receiver: Any = getattr(self.conn, f"{prefix}KVReceiver", None)
+        self.scheduler: Any = None
+        for number, overlay in enumerate(overlays):
+            self.lay_over(f"overlay_{number}", overlay)
         self.sender_accepts = inspect.signature(self.sender).parameters
         self.worker = next((name for name in WORKERS if hasattr(self.manager, name)), None)
 
-        self.threads = Threading()
-        self.ranks = Ranks()
         self.replace_threading()
         vars(self.utils).update(torch=self.ranks, dist=self.ranks)
         if "get_local_ip_by_remote" in vars(self.conn):  # up to 0.4.8 it goes into decode's messages
             vars(self.conn).update(get_local_ip_by_remote=lambda: "127.0.0.1")
+
+    def lay_over(self, name: str, path: str) -> None:
+        """The classes `Manager`, `Sender`, `Receiver` and `Scheduler` of a file come before upstream's own.
+
+        Its function `lay_over`, if it has one, is given this object first, for what no class can change. Raises Fault
+        if the file has none of these.
+        """
+        spec = spec_from_file_location(name, path)
+        if spec is None or spec.loader is None:
+            raise Fault(f"{path} is no Python file")
+        overlay: Any = module_from_spec(spec)
+        sys.modules[name] = overlay
+        spec.loader.exec_module(overlay)
+        vars(overlay).update({"threading": self.threads} if vars(overlay).get("threading") is threading else {})
+        found = [part for part in ("manager", "sender", "receiver", "scheduler") if hasattr(overlay, part.capitalize())]
+        if not found and not hasattr(overlay, "lay_over"):
+            raise Fault(f"{path} has no class Manager, Sender, Receiver or Scheduler, and no function lay_over")
+        if hasattr(overlay, "lay_over"):
+            overlay.lay_over(self)
+        for part in found:
+            over, under = getattr(overlay, part.capitalize()), getattr(self, part)
+            if part == "scheduler" and under is None:
+                under = self.prefill_module().SchedulerDisaggregationPrefillMixin
+            setattr(self, part, type(under)(f"{under.__name__}", (over, under), {}))
 
     def replace_threading(self) -> None:
         for name, module in sys.modules.items():
@@ -128,8 +181,10 @@ class Upstream:
 
     def prefill(self) -> Any:
         """The scheduler's part of a prefill engine; loaded when it is asked for, since few scripts do."""
-        module = importlib.import_module(f"{PACKAGE}.prefill")
-        return module.SchedulerDisaggregationPrefillMixin
+        return self.scheduler or self.prefill_module().SchedulerDisaggregationPrefillMixin
+
+    def prefill_module(self) -> Any:
+        return importlib.import_module(f"{PACKAGE}.prefill")
 
 
 def concrete(cls: type) -> type:

@@ -38,16 +38,31 @@ class SchedulerDisaggregationPrefillMixin:
         for request in self.disagg_prefill_inflight_queue:
             if request.disagg_kv_sender.poll() in (KVPoll.Failed, KVPoll.Success):
                 request.disagg_kv_sender.clear()
+                self.tree_cache.cache_finished_req(request)
             else:
                 undone.append(request)
         self.disagg_prefill_inflight_queue = undone
 """
 
 
+DECODE = """
+class CommonKVReceiver:
+    def send_metadata(self, indices, aux_index):
+        self.tell([b"METADATA", b"7", str(self.required_dst_info_num).encode()])
+
+    def abort(self):
+        self.tell([b"ABORT", b"7"])
+
+    def tell(self, frames):
+        self._connect_to_bootstrap_server(self.bootstrap_info)[0].send_multipart(frames)
+"""
+"""Decode's side of a backend; its frames are heard by the manager's own bootstrap thread."""
+
+
 def make_wheel(cache: Path, monkeypatch: pytest.MonkeyPatch, conn: str) -> Path:
     """Version 0 is pinned and in the cache; its one backend is `common`, with this source."""
     wheel = cache / "sglang-0-py3-none-any.whl"
-    sources = {"common/conn": conn, "base/conn": BASE, "utils": UTILS, "prefill": PREFILL}
+    sources = {"common/conn": conn + DECODE, "base/conn": BASE, "utils": UTILS, "prefill": PREFILL}
     with zipfile.ZipFile(wheel, "w") as archive:
         for name, source in {**sources, "common/__init__": "", "base/__init__": ""}.items():
             archive.writestr(f"sglang/srt/disaggregation/{name}.py", source)
