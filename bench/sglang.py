@@ -1,4 +1,4 @@
-"""Run every scenario on every pinned sglang manager again, and renew what is pinned and the table for people.
+"""Run every scenario on every pinned sglang manager again, and renew what is pinned and the table in the docs.
 
 ``make sglang`` runs this; it takes about a minute of two cores, and the download of 25 wheels (0.5 GB) the first time.
 """
@@ -12,16 +12,17 @@ from rich.progress import Progress
 
 from kvlatch.reference.published.sglang.verdicts import PINNED, Verdicts, pairs, pinned, render, text, verdict_table
 
-ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "docs" / "published.md", ROOT / "README.md")
+PAGE = Path(__file__).parents[1] / "docs" / "published.md"
 BEGIN, END = "<!-- sglang: begin -->\n", "<!-- sglang: end -->\n"
 
 
-def with_table(page: str, table: str) -> str | None:
-    """The page with this table between its marks; None if it has none."""
+def with_table(page: str, table: str) -> str:
+    """The page with this table between its marks."""
     head, _, rest = page.partition(BEGIN)
     _, mark, tail = rest.partition(END)
-    return f"{head}{BEGIN}{table}\n{END}{tail}" if mark else None
+    if not mark:
+        raise ValueError(f"{PAGE.name} has no place for the table: it is between {BEGIN.strip()} and {END.strip()}")
+    return f"{head}{BEGIN}{table}\n{END}{tail}"
 
 
 def main() -> int:
@@ -39,12 +40,8 @@ def main() -> int:
     for line in changed:
         print(f"changed: sglang {line.version} {line.backend}: {' '.join(line.cells)}")
     PINNED.write_text(text(lines), encoding="utf-8")
-    written = [PINNED.name]
-    for page in filter(Path.exists, PAGES):
-        if (renewed := with_table(page.read_text(encoding="utf-8"), render(lines))) is not None:
-            page.write_text(renewed, encoding="utf-8")
-            written.append(page.name)
-    print(f"{len(lines)} managers, {len(changed)} changed: {', '.join(written)}")
+    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), render(lines)), encoding="utf-8")
+    print(f"{len(lines)} managers, {len(changed)} changed: {PINNED.name}, {PAGE.name}")
     return 1 if changed else 0
 
 

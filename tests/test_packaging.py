@@ -1,13 +1,15 @@
-"""The wheel is complete, and the source keeps the rules that no linter knows."""
+"""Wheel and source distribution are complete, and the source keeps the rules that no linter knows."""
 
 import ast
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
-import sysconfig
+import tarfile
+import tomllib
 import venv
 import zipfile
 from collections.abc import Container, Iterator
@@ -15,12 +17,19 @@ from fnmatch import filter as matching
 from graphlib import TopologicalSorter
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
+import attrs
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("spec", "reference", "proofs")
 """What `kvlatch/` has links to; the rest of it is its own."""
+
+FOLDERS = ("bench", "docs", "examples", "tests")
+"""What a source distribution holds beside the packages."""
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+VERSION: str = PROJECT["version"]
 
 # Runs inside the fresh environment: imports the modules named in argv, prints where each lies.
 IMPORT_ALL = """
@@ -61,18 +70,42 @@ def run(folder: Path, *command: str | Path) -> str:
     return result.stdout
 
 
+OUTPUTS = shutil.ignore_patterns("__pycache__", ".git", ".venv", ".*_cache", ".thorough", "build", "dist", "*.egg-info")
+"""What a checkout may hold and no distribution does."""
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from a copy: the checkout stays clean, and old build outputs stay out."""
-    source = tmp_path_factory.mktemp("source")
-    for package in (*PACKAGES, "kvlatch"):
-        ignore = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / package, source / package, ignore=ignore, symlinks=True)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    run(source, sys.executable, "-m", "build", "--wheel", "--no-isolation")
-    (built,) = (source / "dist").glob("*.whl")
-    return built
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a source distribution and the wheel that is built from it, so that each has what the other needs.
+
+    They are built from a copy: the checkout stays clean, and old outputs stay out.
+    """
+    source = tmp_path_factory.mktemp("source") / "copy"
+    shutil.copytree(ROOT, source, ignore=OUTPUTS, symlinks=True)
+    run(source, sys.executable, "-m", "build", "--no-isolation")
+    return source / "dist"
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    (found,) = built.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def unpacked(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution, unpacked."""
+    (archive,) = built.glob("*.tar.gz")
+    home = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(archive) as opened:
+        opened.extractall(home, filter="data")
+    (folder,) = home.iterdir()
+    return folder
+
+
+def pip(home: Path, *arguments: str | Path) -> str:
+    """Run this environment's pip for another one."""
+    return run(home, sys.executable, "-m", "pip", "--python", home / "bin" / "python", *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -80,12 +113,11 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel; its dependencies are those of the environment under test."""
     home = tmp_path_factory.mktemp("installed")
     venv.create(home, with_pip=False)
-    pip = (sys.executable, "-m", "pip", "--python", home / "bin" / "python")
-    run(home, *pip, "install", "--no-deps", "--no-index", "--disable-pip-version-check", wheel)
+    pip(home, "install", "--no-deps", "--no-index", "--disable-pip-version-check", wheel)
     # A .pth file adds a folder without running the .pth files in it, so that an editable install
     # of kvlatch over there stays out of sight.
     (site_packages,) = home.glob("lib/python*/site-packages")
-    (site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (site_packages / "dependencies.pth").write_text(f"{Path(attrs.__file__).parents[1]}\n")
     return home
 
 
@@ -127,6 +159,86 @@ def test_every_module_imports_from_the_wheel(installed: Path, tmp_path: Path) ->
 
 def test_command_line_starts_from_the_wheel(installed: Path, tmp_path: Path) -> None:
     assert "prove" in run(tmp_path, installed / "bin" / "kvlatch", "--help")
+
+
+FACE = "from kvlatch import KVPoll, check_manager, conforms, DESIGNS, __version__; print(__version__)"
+
+
+@pytest.mark.network
+@pytest.mark.parametrize(
+    "version",
+    [pytest.param("3.11", marks=pytest.mark.thorough), pytest.param("3.12", marks=pytest.mark.thorough), "3.13"],
+)
+def test_the_face_imports_on_every_python(version: str, wheel: Path, tmp_path: Path) -> None:
+    """What most users need, on every Python that is supported; the oracle takes neither a solver nor NumPy."""
+    python = interpreter(version)
+    if python is None:
+        pytest.skip(f"Python {version} is not installed")
+    light = [name for name in PROJECT["dependencies"] if not name.startswith(("cvc5", "numpy", "z3-solver"))]
+    home = tmp_path / "clean"
+    run(tmp_path, python, "-m", "venv", "--without-pip", home)
+    pip(home, "install", "--no-deps", "--no-index", wheel)
+    try:
+        pip(home, "install", "--constraint", ROOT / "constraints.txt", *light)
+    except AssertionError as error:
+        pytest.skip(f"its dependencies cannot be fetched: {str(error).splitlines()[-1]}")
+    assert run(tmp_path, home / "bin" / "python", "-I", "-c", FACE) == f"{VERSION}\n"
+
+
+def interpreter(version: str) -> Path | None:
+    """A Python of this version: the one that runs, one on the path, or one that pyenv has."""
+    pyenv = sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob(f"versions/{version}.*/bin/python"))
+    for found in (sys.executable, shutil.which(f"python{version}"), *pyenv):
+        if found is not None and version in answer_of(found, "import sys; print('%d.%d' % sys.version_info[:2])"):
+            return Path(found)
+    return None
+
+
+def answer_of(python: str | Path, question: str) -> str:
+    """What an interpreter prints; nothing if it does not start."""
+    done = subprocess.run([python, "-I", "-c", question], capture_output=True, text=True, timeout=60, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+# --- The source distribution ------------------------------------------------------------------------------------------
+
+
+def test_the_source_distribution_holds_every_file(unpacked: Path) -> None:
+    """All that is in the checkout, but for the three links and what git itself uses."""
+    expected = {path.as_posix() for folder in (*PACKAGES, *FOLDERS) for path in files_in(ROOT / folder, ROOT)}
+    expected |= {path.name for path in ROOT.iterdir() if path.is_file() and not path.name.startswith(".")}
+    expected |= {path.as_posix() for path in files_in(ROOT / "kvlatch", ROOT) if path.parts[1] not in PACKAGES}
+    expected |= {".ci/run", ".ci/thorough", ".gitignore"}
+    held = {path.as_posix() for path in files_in(unpacked, unpacked)}
+    made = {name for name in held if name.partition("/")[0] in {"PKG-INFO", "setup.cfg", "kvlatch.egg-info"}}
+    assert held - made == expected
+
+
+def test_its_tests_run(unpacked: Path) -> None:
+    """A cheap sample of them, from the folder that it unpacks to: among them that no link of a page is dead."""
+    run(unpacked, "make", "links")
+    tests = ("tests/spec/test_merges.py", "tests/test_docs.py", "-k", "merges or links or paths or make")
+    done = run(unpacked, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
+    assert re.search(r"\b\d{2,} passed", done)
+    assert "failed" not in done
+    place = run(unpacked, sys.executable, "-c", "import kvlatch.spec as it; print(it.__file__)")
+    assert Path(place.strip()).is_relative_to(unpacked)
+
+
+def test_the_page_of_the_package(wheel: Path) -> None:
+    """What a package index shows has no link into a checkout that its reader does not have."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        _, _, page = archive.read(name).decode().partition("\n\n")
+    assert page.startswith("# kvlatch\n")
+    assert [link for link in re.findall(r"\]\(([^)]*)\)", page) if not link.startswith("https://")] == []
+
+
+def test_versions_agree() -> None:
+    """Package, citation and changelog speak of one version."""
+    assert f"\nversion: {VERSION}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(r"^## \[(Unreleased|" + re.escape(VERSION) + r")\]", changes, re.MULTILINE)
 
 
 FAULTS = {
