@@ -43,7 +43,7 @@ class Host(Protocol):
         """The request's pages go back to their pool."""
 
     def tell(self, room: int, request: int, status: KVPoll) -> None:
-        """Decode is told that the request has ended: Failed or Success."""
+        """Tell decode that the request has ended: Failed or Success."""
 
 
 @attrs.frozen
@@ -105,7 +105,7 @@ class DesignManager:
         self._requests: dict[tuple[int, int], _Request] = {}
         self._newest: dict[int, _Request] = {}
         self._outstanding: Counter[int] = Counter()
-        """In how many chunks of each room a worker is past the check of the status and not yet through."""
+        """How many chunks of each room have a worker between its status check and the end of its transfer."""
 
     # ----------------------------------------------------------------------------------------------------------------
     # The status table
@@ -150,7 +150,7 @@ class DesignManager:
         return _about(request, self._table.get(room))
 
     def status(self, room: int) -> KVPoll | None:
-        """What the room's entry says, for an onlooker."""
+        """What the room's entry says, for an observer."""
         return status_of(self._table.get(room))
 
     # ----------------------------------------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ class DesignManager:
         return self._requests.setdefault((room, request), _Request(cleared=True, released=True))
 
     def _has_infos(self, room: int, request: int) -> bool:
-        """There is metadata for the room; where generations are told apart, of this very request."""
+        """There is metadata for the room; in a design with generations, of this very request."""
         if self.design.clear == "tombstone":
             return self._infos.get(room) == request
         return room in self._infos

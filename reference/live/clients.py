@@ -136,7 +136,7 @@ class _Gate:
         self._next = time.monotonic()
 
     async def wait(self) -> None:
-        """Wait for one's turn."""
+        """Wait until the next request may begin."""
         turn = max(self._next, time.monotonic())
         self._next = turn + self._interval
         await asyncio.sleep(turn - time.monotonic())

@@ -72,7 +72,7 @@ class Decode:
     # --- Threads --------------------------------------------------------------------------------------------------
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to work."""
+        """Start the threads."""
         threading.Thread(target=self._receive, args=(loop,), name="receiver", daemon=True).start()
 
     def _receive(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -183,7 +183,7 @@ class Decode:
             self._serve_queue()
 
     async def _take(self, count: int, watch: asyncio.Task[None], deadline: float) -> list[int] | None:
-        """Pages for a request when it is its turn; None if its client does not wait so long, or nobody does."""
+        """Pages for a request, when its turn comes; None if its client leaves first, or the deadline passes."""
         turn: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
         self._queue.append((count, turn))
         self._serve_queue()
@@ -209,7 +209,7 @@ class Decode:
     # --- Prefill engines ------------------------------------------------------------------------------------------
 
     async def _prefill(self, home: str) -> Peer:
-        """The prefill engine at an address, which is introduced to this one first; httpx.HTTPError if there is none."""
+        """The prefill engine at an address, introduced to this one first; httpx.HTTPError if nothing answers."""
         async with self._meeting:
             if home not in self._prefills:
                 hello = {"metadata": self.transport.metadata.hex(), "address": self.transport.address}
@@ -223,7 +223,7 @@ class Decode:
             return self._prefills[home]
 
     async def _monitor(self, home: str) -> None:
-        """Fail the requests of a prefill engine that does not answer any more."""
+        """Fail the requests of a prefill engine that no longer answers."""
         missed = 0
         async with httpx.AsyncClient(trust_env=False, timeout=_HEARTBEAT * 4) as client:
             while missed < _MISSED:
@@ -258,5 +258,5 @@ class Decode:
 
 
 async def _first(one: asyncio.Future[Any], other: asyncio.Future[Any], deadline: float) -> None:
-    """Wait for the first of two things to happen, but no longer than until the deadline."""
+    """Wait for either of two events, until the deadline at most."""
     await asyncio.wait([one, other], timeout=deadline - time.monotonic(), return_when="FIRST_COMPLETED")

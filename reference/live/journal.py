@@ -37,7 +37,7 @@ class Noise:
         self._mine = threading.local()
 
     def pause(self) -> None:
-        """Delay the calling thread, if it is a transfer worker and chance will have it."""
+        """Delay the calling thread, if it is a transfer worker and the draw says so."""
         name = threading.current_thread().name
         if not self._chance or not name.startswith(WORKER):
             return
@@ -77,7 +77,7 @@ class Journal:
 
     @contextmanager
     def doing(self, op: str) -> Iterator[None]:
-        """What the calling thread does to the table meanwhile: create, clear, abort or write."""
+        """Log what the calling thread does to the table inside the block as this: create, clear, abort or write."""
         self._mine.op = op
         try:
             yield
@@ -85,7 +85,7 @@ class Journal:
             del self._mine.op
 
     def polled(self, room: int, shows: Callable[[], KVPoll | None]) -> None:
-        """The scheduler has been told another status than before; ``shows`` says what the table shows now."""
+        """A poll has returned another status than the one before; ``shows`` says what the table shows now."""
         with self._lock:
             self._write(self._event(room, "poll", shows()))
 
@@ -161,5 +161,5 @@ class Table(MutableMapping[int, Any]):
         return len(self._entries)
 
     def peek(self, room: int) -> Any:
-        """An entry, or None, without a delay: for whoever looks on."""
+        """An entry, or None, without a delay: for observers."""
         return self._entries.get(room)

@@ -35,7 +35,7 @@ REQUEST: Final = 1
 _IDLE: Final = 0.002
 """Seconds between two looks for something to do: all of this polls, as upstream's does."""
 _HANG_UP_SECONDS: Final = 4.0
-"""How long SGLang's prefill takes to look whether its client is still there."""
+"""Seconds between two looks of SGLang's prefill at whether its client is still connected."""
 
 
 @attrs.define(eq=False)
@@ -126,14 +126,14 @@ class Prefill:
             self.transport.send(peer, {"is": "released", "room": room})
 
     def tell(self, room: int, request: int, status: KVPoll) -> None:
-        """Decode is told how the request has ended, by the worker that has found out."""
+        """Tell decode how the request has ended; called by the worker that has found out."""
         if (destination := self._at_work.destination) is not None:
             self.transport.send(destination.peer, {"is": "ended", "room": room, "status": status.name})
 
     # --- Threads --------------------------------------------------------------------------------------------------
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to work."""
+        """Start the threads."""
         self._loop = loop
         threads = {"scheduler": self._schedule, "bootstrap": self._listen}
         threads |= {f"{WORKER} {number}": self._work for number in range(self._settings.workers)}
@@ -147,7 +147,7 @@ class Prefill:
             computed = self._compute()
             self._poll_inflight_queue()
             if not computed:
-                time.sleep(_IDLE)  # statuses are polled: nobody wakes a scheduler up
+                time.sleep(_IDLE)  # statuses are polled: nothing wakes the scheduler
 
     def _create(self) -> None:
         """New requests get a sender, and wait for decode's metadata."""
@@ -168,7 +168,7 @@ class Prefill:
                 self._settle(request, self._bootstrapping, KVPoll.Failed)
 
     def _expired(self, request: Request) -> bool:
-        """The time to bootstrap is up, and the manager has failed the request for it."""
+        """The time to bootstrap is up, and the manager has failed the request."""
         if time.monotonic() - request.created < self._settings.bootstrap_timeout:
             return False
         with self._journal.doing("abort"):
@@ -253,7 +253,7 @@ class Prefill:
             self.ledger.moved(request.room, place)
 
     def _listen(self) -> None:
-        """Hear what decode says."""
+        """Handle the messages of decode."""
         while True:
             for name, message in self.transport.messages():
                 room = int(message["room"])
@@ -316,7 +316,7 @@ class Prefill:
         return request
 
     async def _watch(self, http: HttpRequest, request: Request) -> None:
-        """Look for a client that has hung up, as seldom as SGLang does."""
+        """Check for a client that has hung up, as rarely as SGLang does."""
         await hang_up(http)
         await asyncio.sleep(_HANG_UP_SECONDS)
         request.hung_up = True

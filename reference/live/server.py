@@ -131,7 +131,7 @@ def end_with_input() -> None:
     """End this process when its standard input ends, or when a thread dies: half an engine is worse than none."""
 
     def watch() -> None:
-        while os.read(0, 1):  # not through sys.stdin, whose lock would be in the way of an interpreter that ends
+        while os.read(0, 1):  # not sys.stdin, whose lock would block the interpreter at its end
             pass
         os._exit(0)
 

@@ -38,7 +38,7 @@ class Rules:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Rules:
-        """ValueError or TypeError for data that is no design."""
+        """The rules of such data; ValueError or TypeError if it is not a design."""
         level: Atomicity = data["level"]
         rows = (tuple(KEEP if cell == KEEP else KVPoll(cell) for cell in row) for row in data["merge"])
         return cls(Design(data["name"], as_merge(tuple(rows)), (level,), **data["switches"]), level)
@@ -86,10 +86,11 @@ class Settings:
 
 @cache
 def code_hash() -> str:
-    """A hash over the code that all processes of the live system run: this folder, and the status manager."""
+    """A hash over the code that the engines run: this folder, the status manager, and how a table is a merge."""
     total = hashlib.sha256()
     here = Path(__file__).parent
-    for path in [*sorted(here.glob("*.py")), here.with_name("manager.py")]:
+    elsewhere = [here.with_name("manager.py"), here.parent / "oracle" / "merge_table.py"]
+    for path in [*sorted(here.glob("*.py")), *elsewhere]:
         total.update(path.name.encode() + b"\0" + path.read_bytes())
     return total.hexdigest()
 

@@ -37,7 +37,7 @@ TOKENIZER: Final = {
 
 
 class CannotStart(Exception):
-    """The system does not come up; the message says which part, and where its output is."""
+    """The system does not start; the message says which part, and where its output is."""
 
 
 @attrs.define(eq=False)
@@ -112,7 +112,7 @@ class System:
             _stream(process.popen.stdin).flush()
         for role in roles:
             process = self._parts[role]
-            line = _stream(process.popen.stdout).readline()  # nothing is said by a process that ends
+            line = _stream(process.popen.stdout).readline()  # empty if the process has ended
             if not line:
                 raise self._failure(role)
             process.port = int(json.loads(line)["port"])
@@ -188,7 +188,7 @@ class System:
 
 
 def raise_descriptor_limit() -> None:
-    """As many open files as the system lets us have: every client is a connection, here and in each part."""
+    """Allow as many open files as the system permits: every client is a connection, here and in each part."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

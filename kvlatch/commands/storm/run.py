@@ -250,7 +250,7 @@ def _version() -> str:
 
 
 def command(arguments: Sequence[str]) -> str:
-    """The command as it was called, but for the values of headers: a report is for others to read, a key is not."""
+    """The command as it was called, without the values of headers: a report is for others to read, a key is not."""
     shown: list[str] = []
     for word in arguments:
         option, equals, value = word.partition("=")
