@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
@@ -32,6 +34,33 @@ profile_option = click.option(
     callback=lambda _, __, chosen: chosen.replace("-", " "),
     help="May a late Failed replace Success?",
 )
+
+
+class Number(click.FloatRange):
+    """A finite number: ``nan`` is within no bounds, and click takes it for being within all."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
+
+
+def content(path: Path, largest: int) -> bytes:
+    """What a file or a pipe holds; Failure for anything else, and for more than ``largest`` bytes."""
+    try:
+        with path.open("rb") as file:
+            kind = os.fstat(file.fileno()).st_mode
+            if not (stat.S_ISREG(kind) or stat.S_ISFIFO(kind)):
+                raise Failure(f"{path}: neither a file nor a pipe", USAGE)
+            found = file.read(largest + 1)
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}", USAGE) from error
+    if len(found) > largest:
+        raise Failure(f"{path}: larger than {largest // 2**20} MiB", USAGE)
+    return found
 
 
 def folder_can_be_made(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:

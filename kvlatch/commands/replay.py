@@ -28,7 +28,7 @@ import attrs
 import click
 
 from kvlatch.commands import show
-from kvlatch.commands.common import chosen_design, refuse
+from kvlatch.commands.common import Number, chosen_design, refuse
 from kvlatch.commands.exits import OK, USAGE, VIOLATED, Failure
 from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.published.sglang import scripts as sglang
@@ -245,7 +245,7 @@ def _play(run: Run, prop: Property, expected: tuple[str, ...], seen: dict[int, O
 @click.option("--on", "target", metavar="sglang==VERSION", help="Published code to run it on; by default, the spec.")
 @click.option("--backend", default="nixl", show_default=True, help="Which manager of that code.")
 @click.option("--repeat", type=click.IntRange(1, 100_000), default=1, show_default=True, help="How many times.")
-@click.option("--timeout", type=click.FloatRange(1), default=60.0, show_default=True, help="Seconds for all of it.")
+@click.option("--timeout", type=Number(1), default=60.0, show_default=True, help="Seconds for all of it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.option("--design", metavar="MODULE:NAME", help="The trace's design, if it is not one that ships.")
 def replay(

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from kvlatch.commands.common import folder_can_be_made, json_option, refuse
+from kvlatch.commands.common import Number, folder_can_be_made, json_option, refuse
 from kvlatch.commands.exits import USAGE, Failure
 from kvlatch.reference.live.load import ROUNDS, Load
 
@@ -46,9 +46,7 @@ _OF_A_SYSTEM: Final = ("control", "treatment", "designs", "queue", "noise", "hit
     "--requests", type=click.IntRange(1, 100_000), default=160, show_default=True, help="At most, in a round."
 )
 @click.option("--clients", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At work at a time.")
-@click.option(
-    "--seconds", type=click.FloatRange(0.1, 3600), default=6.0, show_default=True, help="At most, for a round."
-)
+@click.option("--seconds", type=Number(0.1, 3600), default=6.0, show_default=True, help="At most, for a round.")
 @click.option(
     "--hits",
     type=click.IntRange(0),
@@ -57,10 +55,10 @@ _OF_A_SYSTEM: Final = ("control", "treatment", "designs", "queue", "noise", "hit
     help=f"Go on until N aborts landed inside the window of the race, for {ROUNDS} rounds at most; 0 for one round.",
     metavar="N",
 )
-@click.option("--rate", type=click.FloatRange(0.1), help="Most requests a second; 20 with --url, else no limit.")
+@click.option("--rate", type=Number(0.1), help="Most requests a second; 20 with --url, else no limit.")
 @click.option(
     "--patience",
-    type=(click.FloatRange(0), click.FloatRange(0)),
+    type=(Number(0), Number(0)),
     default=(0.05, 0.6),
     show_default=True,
     metavar="LEAST MOST",
@@ -76,7 +74,7 @@ _OF_A_SYSTEM: Final = ("control", "treatment", "designs", "queue", "noise", "hit
 )
 @click.option(
     "--limit",
-    type=click.FloatRange(1),
+    type=Number(1),
     default=20.0,
     show_default=True,
     help="Seconds after which a patient client gives up, too: its request is unaccounted for.",
@@ -89,7 +87,7 @@ _OF_A_SYSTEM: Final = ("control", "treatment", "designs", "queue", "noise", "hit
 )
 @click.option(
     "--noise",
-    type=click.FloatRange(0, 1),
+    type=Number(0, 1),
     default=0.8,
     show_default=True,
     help="Chance that a worker is delayed before a store or a lock; 0 leaves the race to luck.",

@@ -65,8 +65,6 @@ def check(question: Question) -> None:
     if question.url is None:
         list(plan(question))
         return
-    if not question.metrics:
-        raise Failure("--url needs the metrics page of each prefill engine: --metrics http://HOST:PORT/metrics", USAGE)
     for address in (question.url, *question.metrics):
         if not re.fullmatch(r"https?://[^/\s]+(/\S*)?", address):
             raise Failure(f"{address!r} is not an address: http://HOST:PORT", USAGE)
@@ -74,21 +72,24 @@ def check(question: Question) -> None:
             raise Failure(
                 "a password in an address would get into the report: use --header 'Authorization: ...'", USAGE
             )
+    if not question.metrics:
+        raise Failure("--url needs the metrics page of each prefill engine: --metrics http://HOST:PORT/metrics", USAGE)
     if not question.yes:
         _ask(question.load, question.url)
 
 
 def _packages(question: Question) -> None:
-    needed = _NEEDED if question.url else _NEEDED_HERE
+    here = question.url is None
+    needed = _NEEDED_HERE if here else _NEEDED
     missing = [package for module, package in needed.items() if importlib.util.find_spec(module) is None]
-    without_nixl = not question.url and importlib.util.find_spec(_NIXL) is None
+    without_nixl = here and importlib.util.find_spec(_NIXL) is None
     if not missing and not without_nixl:
         return
     hints = [f"pip install {' '.join(missing)}"] if missing else []
     if without_nixl:
         missing.append("nixl-cu12")
         hints.append("pip install --no-deps nixl-cu12 (its dependency torch is not used)")
-    what = "a storm needs" if question.url else "the live system needs"
+    what = "the live system needs" if here else "a storm needs"
     raise Failure(f"{what} {', '.join(missing)}: {' && '.join(hints)}", CANNOT)
 
 
@@ -126,14 +127,14 @@ def folder(wanted: Path | None) -> Path:
 
 def rules_of(name: str) -> Rules:
     """The rules that a reader calls ``DESIGN`` or ``DESIGN/ATOMICITY``; without one, the design's first."""
-    design_name, _, level = name.partition("/")
+    design_name, slash, level = name.partition("/")
     try:
         design = design_of(design_name)
     except UnknownName as error:
         raise Failure(str(error), USAGE) from error
     levels: tuple[Atomicity, ...] = get_args(Atomicity)
     for known in levels:
-        if known == (level or design.atomicities[0]):
+        if known == (level if slash else design.atomicities[0]):
             return Rules(design, known)
     raise Failure(f"{name}: an atomicity is one of {', '.join(levels)}", USAGE)
 

@@ -18,6 +18,7 @@ import attrs
 import click
 
 from kvlatch.commands.annotations import annotate
+from kvlatch.commands.common import content
 from kvlatch.commands.exits import CANNOT, INTERNAL, INTERRUPTED, OK, UNKNOWN, USAGE, VIOLATED, Failure
 from kvlatch.commands.storm import laws
 from kvlatch.commands.storm.question import Question, check, folder, plan
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
     from kvlatch.reference.live import storm as storms
 
+_LARGEST: Final = 256 * 2**20
+"""Bytes of an earlier report."""
 _POLLED: Final = 8
 """Connections that are kept for the pages that are polled."""
 
@@ -274,8 +277,10 @@ def _settings(question: Question) -> dict[str, object]:
 def _earlier(path: Path) -> tuple[Run, ...]:
     """The runs of an earlier report about one build."""
     try:
-        storm = from_json(json.loads(path.read_text("utf-8")))
-    except (OSError, ValueError) as error:
+        storm = from_json(json.loads(content(path, _LARGEST).decode()))
+    except UnicodeDecodeError as error:
+        raise Failure(f"{path}: not UTF-8: byte {error.start}", USAGE) from error
+    except (ValueError, RecursionError) as error:
         raise Failure(f"{path}: {error}", USAGE) from error
     if not storm.of("alone"):
         raise Failure(f"{path} compares two builds: --against takes the report.json of one", USAGE)

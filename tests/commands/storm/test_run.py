@@ -107,6 +107,10 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--design", "latch", "--control", "fix-a"], "--control has no effect with --design"),
         (["--design", "latch", "--treatment", "fix-a"], "--treatment has no effect with --design"),
         (["--design", "latch", "--design", "latch/locked"], "--design names a build twice"),
+        (["--design", "latch/"], "latch/: an atomicity is one of locked, split, cas"),
+        (["--seconds", "nan"], "nan is not a finite number"),
+        (["--patience", "0.1", "inf"], "inf is not a finite number"),
+        (["--url", "", "--metrics", "http://h/m"], "'' is not an address"),
         (["--out", "/dev/null/x"], "/dev/null is not a folder"),
         (["--design", "nope"], "no design is called 'nope'"),
         (["--design", "latch/sloppy"], "an atomicity is one of locked, split, cas"),
@@ -295,6 +299,8 @@ def test_against_takes_the_report_of_one_build(tmp_path: Path) -> None:
     file.write_text("{")
     with pytest.raises(Failure, match=r"report\.json: "):
         storms._earlier(file)
+    with pytest.raises(Failure, match="/dev/zero: neither a file nor a pipe"):
+        storms._earlier(Path("/dev/zero"))
     from kvlatch.commands.storm.records_json import as_json
 
     both = Storm(
