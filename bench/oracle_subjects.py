@@ -1,4 +1,4 @@
-"""The subjects of the oracle's score: right managers, wrong ones as edits of right ones, and mechanical mutants.
+"""The subjects of the oracle's score: right managers, wrong ones as edits of right ones, mutants, odd ones.
 
 They stand in ``bench/subjects/oracle`` as other people's projects would: modules that know the adapter's nine methods
 or the line protocol, and nothing else of kvlatch. ``right.toml`` and ``wrong.toml`` list them, ``equivalent.toml``
@@ -23,7 +23,7 @@ from bench.mutants import mutants
 
 HERE: Final = Path(__file__).parent / "subjects" / "oracle"
 EXAMPLES: Final = Path(__file__).parents[1] / "examples"
-Expected = Literal["right", "wrong", "mutant"]
+Expected = Literal["right", "wrong", "mutant", "odd"]
 
 MUTATED: Final = {"one_lock": frozenset({"Manager"}), "lock_per_room": frozenset({"Sender", "Room", "Adapter"})}
 """The right managers that are mutated, and their classes that are not mere plumbing."""
@@ -38,7 +38,8 @@ class Subject:
     """One manager, and what is known of it.
 
     ``edits`` are pairs of texts for the file ``file``; a mutant has the whole of its file as ``source``. ``law`` is the
-    law that a wrong one certainly breaks, ``run`` the shortest way to see it, in words.
+    law that a wrong one certainly breaks, ``run`` the shortest way to see it, in words. ``exits`` are the exit codes
+    that one which cannot be judged may end with.
     """
 
     name: str
@@ -53,12 +54,13 @@ class Subject:
     edits: tuple[tuple[str, str], ...] = ()
     source: str | None = attrs.field(default=None, repr=False)
     compiler: tuple[str, ...] = ()
+    exits: tuple[int, ...] = ()
 
     @property
     def digest(self) -> str:
         """It changes with whatever is run."""
-        base = (HERE / self.file).read_text(encoding="utf-8") if self.file else ""
-        return hashlib.sha256(f"{self}{base}{self.source}".encode()).hexdigest()[:16]
+        base = self.text() if self.file else ""
+        return hashlib.sha256(f"{self}{base}".encode()).hexdigest()[:16]
 
     def put(self, folder: Path) -> list[str]:
         """Make the manager in an empty folder; returns what ``kvlatch conform`` is to be told, from there.
@@ -91,7 +93,7 @@ class Subject:
 @cache
 def subjects() -> tuple[Subject, ...]:
     """All of them; BadSubject if a name is there twice."""
-    found = [*_listed("right"), *_listed("wrong"), *_mutants()]
+    found = [*_listed("right"), *_listed("wrong"), *_mutants(), *_odd()]
     names = [subject.name for subject in found]
     if twice := {name for name in names if names.count(name) > 1}:
         raise BadSubject(f"two subjects are called {min(twice)}")
@@ -120,6 +122,28 @@ def _listed(expected: Literal["right", "wrong"]) -> Iterator[Subject]:
             edits=tuple((old, new) for old, new in entry.get("replace", [])),
             compiler=tuple(entry.get("compile", ())),
             **{key: entry.get(key, "") for key in ("says", "kind", "law", "run")},
+        )
+
+
+def _odd() -> Iterator[Subject]:
+    """What is no manager, or cannot be driven like one; each is the module ``odd``."""
+    for entry in _toml("odd.toml"):
+        source = entry.get("source")
+        if source is None:
+            base = Subject(
+                entry["name"], "odd", file=f"{entry['module']}.py", edits=tuple(map(tuple, entry["replace"]))
+            )
+            source = base.text()
+        program = entry.get("exec", "")
+        yield Subject(
+            name=entry["name"],
+            expected="odd",
+            module="" if program else "odd",
+            program=program,
+            says=entry["says"],
+            file="odd.py",
+            source=source,
+            exits=tuple(entry["exits"]),
         )
 
 

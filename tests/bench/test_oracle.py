@@ -20,6 +20,7 @@ from kvlatch.reference.laws import LAWS, Broken, Judgement, Kept, NotJudged
 
 EVERYONE = subjects()
 RIGHT = Subject("mine", "right", module="mine", file="one_lock.py")
+ODD = Subject("strange", "odd", module="odd", exits=(2, 3))
 WRONG = Subject("broken", "wrong", module="broken", law="no-pin", file="one_lock.py")
 
 
@@ -65,6 +66,10 @@ KEPT = dict.fromkeys(list(LAWS)[:11], "kept")
         (WRONG, _outcome("broken", {"no-pin": "broken"}, exit=1), ""),
         (WRONG, _outcome("broken", {"no-pin": "broken"}, exit=1, seconds=21.0), "took 21 s"),
         (WRONG, _outcome("broken", {"no-pin": "not judged"}, exit=3), "missed, exit 3, 0 laws kept"),
+        (ODD, _outcome("strange", {}, exit=2, error="it does not import"), ""),
+        (ODD, _outcome("strange", {}, exit=2, error=oracle.NO_REPORT), "no line says why"),
+        (ODD, _outcome("strange", KEPT, exit=0), "exit 0, not 2 or 3"),
+        (ODD, _outcome("strange", {}, exit=3, error="it is silent", clock=16.0), "took 16 s"),
     ],
 )
 def test_what_counts_against_the_oracle(subject: Subject, outcome: Outcome, reason: str) -> None:
