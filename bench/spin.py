@@ -11,9 +11,10 @@ from typing import Final
 
 from kvlatch.proofs.promela import Found, missing, promela, spin, version
 from kvlatch.proofs.search import explore
-from kvlatch.spec.designs import DESIGNS, Atomicity, Network
+from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.model import Instance, Machine
 from kvlatch.spec.properties import BY_NAME
+from kvlatch.spec.schema import Atomicity, Network
 
 SMALL: Final = Instance(workers=1, chunks=2, requests=1)
 RUNS: Final[tuple[tuple[str, Atomicity, Network, Instance, str], ...]] = (

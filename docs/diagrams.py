@@ -10,9 +10,10 @@ from typing import Final
 
 import attrs
 
-from kvlatch.spec.designs import DESIGNS, Atomicity
+from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.model import Instance, Machine
 from kvlatch.spec.protocol import status
+from kvlatch.spec.schema import Atomicity
 from kvlatch.spec.status import ABSENT, TERMINAL, TOMBSTONE, KVPoll
 
 INSTANCE: Final = Instance(workers=1, chunks=2, requests=1)

@@ -18,7 +18,7 @@ import z3
 
 from kvlatch.proofs.terms import Symbolic
 from kvlatch.spec.model import Action, Machine
-from kvlatch.spec.properties import BY_NAME, Property
+from kvlatch.spec.schema import Property
 from kvlatch.spec.terms import assign, evaluate
 
 _LIMIT = 400_000_000
@@ -109,7 +109,7 @@ def script(machine: Machine, lengths: Mapping[str, int]) -> str:
         *_legend(machine),
         _defined("initial", state, transition.initial),
         _defined("step", [*transition.constants, *after], transition.step),
-        *(_defined(name, state, transition.bad(BY_NAME[name])) for name in lengths),
+        *(_defined(name, state, transition.bad(machine.protocol.prop(name))) for name in lengths),
         *(f"(declare-const {name} {sort})" for run in runs for name, sort in zip(run, sorts.values(), strict=True)),
         f"(assert {_applied('initial', states[0])})",
         *(f"(assert {_applied('step', [*runs[depth], *states[depth + 1]])})" for depth in range(steps)),

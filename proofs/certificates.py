@@ -25,13 +25,11 @@ import attrs
 
 from kvlatch.proofs import bmc
 from kvlatch.proofs.induction import Invariant, Obligation, Theory
-from kvlatch.proofs.lemmas import BY_NAME as LEMMA
 from kvlatch.proofs.parametric import AnyWorkers
 from kvlatch.proofs.processes import pool_of_cores
 from kvlatch.proofs.prove import Cell, trace_name, trace_of
 from kvlatch.proofs.recheck import (
     MANIFEST,
-    WORKERS_OF,
     File,
     Malformed,
     Manifest,
@@ -39,15 +37,15 @@ from kvlatch.proofs.recheck import (
     Theorem,
     files_in,
     opened,
+    scopes,
     shorter,
     spec_hash,
 )
 from kvlatch.proofs.solvers import standalone
 from kvlatch.proofs.verdicts import Proved, Refuted
-from kvlatch.proofs.worlds import EVERYTHING
-from kvlatch.spec.designs import DESIGNS
-from kvlatch.spec.model import ANY, Instance, Machine
-from kvlatch.spec.properties import BY_NAME
+from kvlatch.spec.model import Machine
+from kvlatch.spec.protocols import all_designs, protocol_of
+from kvlatch.spec.schema import Sizes
 from kvlatch.spec.traces import SUFFIX, Meaning, Trace, read, write
 
 ARCHIVE: Final = ".tar.gz"
@@ -131,7 +129,7 @@ def _theorems(cells: Iterable[Cell]) -> list[Theorem]:
     found: dict[Theorem, None] = {}
     for cell in cells:
         row, verdict = cell.row, cell.verdict
-        if row.design not in DESIGNS:
+        if row.design not in all_designs():
             raise Refused(f"{row.design} does not ship with kvlatch, so nobody else could check its certificates")
         if isinstance(verdict, Proved):
             found[Theorem(row.design, row.atomicity, cell.prop, verdict.scope, verdict.lemmas, ())] = None
@@ -176,7 +174,7 @@ def _induction(folder: str, alike: Sequence[Theorem]) -> tuple[dict[File, str], 
     complete = []
     for theorem in alike:
         files = []
-        for obligation in invariant.obligations(BY_NAME[theorem.prop]):
+        for obligation in invariant.obligations(invariant.theory.machine.protocol.prop(theorem.prop)):
             name = f"{folder}/{re.sub('[^a-z0-9_.*]+', '-', obligation.name)}.smt2"
             files.append(name)
             obligations.setdefault(File(name, "", obligation.name, theorem.design, theorem.atomicity), obligation)
@@ -187,7 +185,7 @@ def _induction(folder: str, alike: Sequence[Theorem]) -> tuple[dict[File, str], 
 def _bounded(paths: Sequence[Path]) -> tuple[list[File], dict[File, str], list[Shortest]]:
     """The traces of one design as files; for those of one instance together, the script that none can be shorter."""
     files: list[File] = []
-    instances: dict[tuple[Instance, str], dict[str, Trace]] = {}
+    instances: dict[tuple[Sizes, str], dict[str, Trace]] = {}
     for path in paths:
         trace = read(path)
         digest = sha256(path.read_bytes()).hexdigest()
@@ -197,7 +195,8 @@ def _bounded(paths: Sequence[Path]) -> tuple[list[File], dict[File, str], list[S
     shortest = []
     for (size, network), traces in instances.items():
         some, *_ = traces.values()
-        place = f"{some.design}.{some.atomicity}/shorter-{size.workers}w{size.chunks}c{size.requests}r-{network}.smt2"
+        sizes = "".join(f"{count}{name[0]}" for name, count in attrs.asdict(size).items() if name != "rooms")
+        place = f"{some.design}.{some.atomicity}/shorter-{sizes}-{network}.smt2"
         file = File(place, "", shorter(list(traces.values())), some.design, some.atomicity)
         lengths = {str(trace.prop): len(trace.steps) - 1 for trace in traces.values()}
         scripts[file] = bmc.script(Meaning.of(some).machine, lengths)
@@ -229,9 +228,10 @@ def _folders(theorems: Iterable[Theorem]) -> dict[str, list[Theorem]]:
 
 def _invariant(theorem: Theorem) -> Invariant:
     """The invariant of a proof: its lemmas, in its theory."""
-    workers = WORKERS_OF[theorem.scope]
-    design = DESIGNS[theorem.design]
+    design = all_designs()[theorem.design]
+    protocol = protocol_of(design)
+    size, network = scopes(protocol)[theorem.scope]
     (atomicity,) = (level for level in design.atomicities if level == theorem.atomicity)
-    machine = Machine.of(design, atomicity, EVERYTHING.network, EVERYTHING.instance(workers))
-    theory = AnyWorkers.of(machine) if workers == ANY else Theory.of(machine)
-    return Invariant(theory, tuple(theory.claim(LEMMA[name]) for name in theorem.lemmas))
+    machine = Machine.of(design, atomicity, network, size, protocol)
+    theory = AnyWorkers.of(machine) if machine.model.any else Theory.of(machine)
+    return Invariant(theory, tuple(theory.claim(protocol.lemma(name)) for name in theorem.lemmas))

@@ -21,12 +21,10 @@ from typing import TypeVar
 import attrs
 import z3
 
-from kvlatch.proofs.lemmas import Lemma
 from kvlatch.proofs.ranking import BITS, Part, parts
 from kvlatch.proofs.terms import Symbolic, width
 from kvlatch.spec.model import Action, Machine
-from kvlatch.spec.properties import Property
-from kvlatch.spec.protocol import THREADS, gen, status, worker
+from kvlatch.spec.schema import Lemma, Property, Writer
 from kvlatch.spec.terms import Term, Var, assign, evaluate, fields
 
 Expression = TypeVar("Expression", z3.BoolRef, z3.BitVecRef)
@@ -148,13 +146,17 @@ class Theory:
         That depends on the number of workers, since more of them can do more: one obligation for each number, the
         others being idle and taken for absent.
         """
-        bad = self.says([self.machine.model.claim(prop.bad)])
-        pcs = [var for var in self.machine.model.variables if var.field is worker]
+        model, protocol = self.machine.model, self.machine.protocol
+        bad = self.says([model.claim(prop.bad)])
         fair = [step for step in self.steps if step.action and step.action.fair]
+        if protocol.home is None or protocol.crowd is None:
+            return [Obligation(f"property {prop.name}", (bad, *(z3.Not(step.enabled) for step in fair)))]
+        pcs = [var for var in model.variables if var.field is protocol.home.pc]
         found = []
-        for count in self.machine.model.instance.named_workers:
-            idle = [self.state.is_(pc, pc.labels.index("idle")) for pc in pcs[count + 1 :]]
-            disabled = [z3.Not(s.enabled) for s in fair if s.action and s.action.arguments.get("worker", 0) <= count]
+        for count in model.instance.named(protocol.crowd):
+            idle = [self.state.is_(pc, pc.labels.index(protocol.home.idle)) for pc in pcs[count + 1 :]]
+            working = [step for step in fair if step.action and step.action.arguments.get(protocol.crowd, 0) <= count]
+            disabled = [z3.Not(step.enabled) for step in working]
             found.append(Obligation(f"property {prop.name}, {count + 1} at work", (bad, *idle, *disabled)))
         return found
 
@@ -207,14 +209,17 @@ class Invariant:
     def _lowers(self, step: Step) -> z3.BoolRef:
         """Of the numbers of the rank, a step leaves those before its own as they are, and makes its own smaller."""
         theory = self.theory
-        if (request := next((var for var in step.sets if var.field is gen), None)) is not None:
-            first = theory.state.is_(request, 0)
-            return z3.And(first, z3.Not(theory.after(step, first)))
+        protocol = theory.machine.protocol
+        if (life := next((var for var in step.sets if var.field is protocol.lives), None)) is not None:
+            now = theory.state.values[life]
+            return z3.ULT(now, theory.after(step, now))
         if step.action and step.action.part == "retry":
-            thread = THREADS[step.action.rule.actor]
-            (seen,) = (var for var in step.sets if var.field is thread.seen)
             # A retry sets nothing but what its thread has seen: that was out of date before, and is not after.
-            current = next(value for var, value in theory.state.values.items() if var.field is status)
+            entry, thread = protocol.entry, protocol.threads[step.action.rule.actor]
+            if entry is None or not isinstance(thread, Writer):
+                raise TypeError(f"{step.name} is no step of a thread that writes")
+            (seen,) = (var for var in step.sets if var.field is thread.seen)
+            current = next(value for var, value in theory.state.values.items() if var.field is entry.status)
             out_of_date = theory.state.values[seen] != current
             return z3.And(out_of_date, z3.Not(theory.after(step, out_of_date)), z3.BoolVal(len(step.sets) == 1))
         potential = sum((part.term for part in theory.potential if part.var in step.sets), z3.BitVecVal(0, BITS))

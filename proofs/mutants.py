@@ -19,11 +19,12 @@ from typing import Any, Final
 import attrs
 
 from kvlatch.proofs.search import Search, explore
-from kvlatch.spec.designs import DESIGNS, Atomicity, Design, Network
+from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.merges import Kept, failure_overrides, first_terminal_wins
 from kvlatch.spec.model import Instance, Machine
-from kvlatch.spec.properties import PROPERTIES
-from kvlatch.spec.protocol import RULES, Rule, bootstrap_gen, drained, gen, latch, pages, phase, present, status
+from kvlatch.spec.protocol import RULES, bootstrap_gen, drained, gen, latch, pages, phase, present, status
+from kvlatch.spec.room import ROOM
+from kvlatch.spec.schema import AnyDesign, Atomicity, Network, Protocol, Rule, Sizes
 from kvlatch.spec.status import ABSENT, B, F, KVPoll, S
 from kvlatch.spec.terms import Field, LastChunk, Term, where
 
@@ -34,27 +35,28 @@ ROWS: Final = {rule.name: rule for rule in RULES}
 
 @attrs.frozen(eq=False)
 class Mutant:
-    """One change of the protocol or of the design, the property that it must break, and what else it breaks."""
+    """One change of a protocol or of a design, the property that it must break, and what else it breaks."""
 
     name: str
     prop: str
     says: str
     rules: tuple[Rule, ...] = RULES
-    design: Design = LATCH
+    design: AnyDesign = LATCH
     atomicity: Atomicity = "locked"
     network: Network = "orderly"
-    instance: Instance = SMALLEST
+    instance: Sizes = SMALLEST
     also: tuple[str, ...] = ()
+    of: Protocol = ROOM
 
     @property
     def machine(self) -> Machine:
         """The mutant, running."""
-        return Machine.of(self.design, self.atomicity, self.network, self.instance, self.rules)
+        return Machine.of(self.design, self.atomicity, self.network, self.instance, self.of.with_rows(self.rules))
 
 
 def search(mutant: Mutant) -> Search:
     """Every state that the mutant reaches, and every property that it breaks."""
-    return explore(mutant.machine, PROPERTIES)
+    return explore(mutant.machine, mutant.of.properties)
 
 
 def refute(mutant: Mutant) -> int:

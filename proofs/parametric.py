@@ -25,9 +25,8 @@ import z3
 
 from kvlatch.proofs.induction import Claim, Expression, Obligation, Step, Theory, conjunction
 from kvlatch.proofs.terms import Symbolic, width
-from kvlatch.spec.model import EVERY, HERE, Action, Machine, Model, job_room
-from kvlatch.spec.properties import Property
-from kvlatch.spec.protocol import worker
+from kvlatch.spec.model import EVERY, Action, Machine, Model
+from kvlatch.spec.schema import Home, Property
 from kvlatch.spec.terms import All, Every, Field, Not, Term, Var, evaluate, fields
 from kvlatch.spec.terms import Any as Either
 
@@ -74,7 +73,30 @@ class AnyWorkers(Theory):
     @cached_property
     def own(self) -> dict[Field, Var]:
         """Each field of a worker, as the variable of the one that a formula names."""
-        return {var.field: var for var in self.machine.model.variables if var.owner == "worker" and var.place != EVERY}
+        return {var.field: var for var in self.machine.model.variables if self._crowd(var) and var.place != EVERY}
+
+    def _crowd(self, var: Var) -> bool:
+        return var.owner == self.machine.protocol.crowd
+
+    @property
+    def home(self) -> Home | None:
+        """Where a worker's room is written, if the protocol's crowd serves several rooms."""
+        return self.machine.protocol.home
+
+    @cached_property
+    def here(self) -> z3.BoolRef:
+        """The actor serves this room."""
+        if self.home is None:
+            return z3.BoolVal(True)
+        return self.state.is_(self.own[self.home.field], 1)
+
+    @cached_property
+    def idle(self) -> z3.BoolRef:
+        """The actor has nothing to do in any room."""
+        if self.home is None:
+            return z3.BoolVal(False)
+        pc = self.own[self.home.pc]
+        return self.state.is_(pc, pc.labels.index(self.home.idle))
 
     @property
     def declarations(self) -> list[str]:
@@ -82,20 +104,21 @@ class AnyWorkers(Theory):
         lines = [f"(declare-sort {Worker} 0)"]
         lines += [f"(declare-const {constant} {Worker})" for constant in (ACTOR, WITNESS)]
         for var, value in self.state.values.items():
-            if var.owner != "worker":
+            if not self._crowd(var):
                 lines.append(f"(declare-const {value.sexpr()} (_ BitVec {width(var)}))")
             elif var.place != EVERY:
                 lines.append(f"(declare-fun {var.field.name} ({Worker}) (_ BitVec {width(var)}))")
-                lines.append(f"(declare-const {_stranger(var).sexpr()} (_ BitVec {width(var)}))")
+                if self.home:
+                    lines.append(f"(declare-const {_stranger(var).sexpr()} (_ BitVec {width(var)}))")
         return lines
 
     @property
     def domain(self) -> list[z3.BoolRef]:
         """Each variable has one of its labels, of every worker, and whatever another room writes is a label too."""
         state = self.any_worker
-        rooms = {var: value for var, value in state.values.items() if var.owner != "worker"}
+        rooms = {var: value for var, value in state.values.items() if not self._crowd(var)}
         workers = {var: state.values[var] for var in self.own.values()}
-        strangers = {var: _stranger(var) for var in workers}
+        strangers = {var: _stranger(var) for var in workers} if self.home else {}
         each = Symbolic(workers, state.merge).domain()
         return [
             *Symbolic(rooms, state.merge).domain(),
@@ -111,31 +134,33 @@ class AnyWorkers(Theory):
 
     @property
     def initial(self) -> list[z3.BoolRef]:
-        """Every variable of the room has its first label, and no worker serves it."""
+        """Every variable of the room has its first label, and no worker serves it; or every one is as it begins."""
         state = self.any_worker
-        rooms = [value == 0 for var, value in state.values.items() if var.owner != "worker"]
-        return [*rooms, z3.ForAll([SOME], state.values[self.own[job_room]] == 0)]
+        rooms = [value == 0 for var, value in state.values.items() if not self._crowd(var)]
+        begins = [self.own[self.home.field]] if self.home else list(self.own.values())
+        return [*rooms, z3.ForAll([SOME], conjunction([state.values[var] == 0 for var in begins]))]
 
     @cached_property
     def steps(self) -> list[Step]:
         """Every action of the room, and what other rooms can do to it: ``leave`` and ``elsewhere``."""
-        own = self.own
-        here = self.state.values[own[job_room]] == own[job_room].index(HERE)
-        idle = self.state.values[own[worker]] == own[worker].index("idle")
-        away = {own[job_room]: z3.BitVecVal(0, width(own[job_room]))}
-        strange = {var: _stranger(var) for var in own.values() if var.field is not job_room}
+        if self.home is None:
+            return super().steps
+        room = self.own[self.home.field]
+        away = {room: z3.BitVecVal(0, width(room))}
+        strange = {var: _stranger(var) for var in self.own.values() if var is not room}
         return [
             *super().steps,
-            Step("leave", z3.And(here, idle), away),
-            Step("elsewhere", z3.Not(here), strange),
+            Step("leave", z3.And(self.here, self.idle), away),
+            Step("elsewhere", z3.Not(self.here), strange),
         ]
 
     def says(self, terms: Sequence[Term]) -> z3.BoolRef:
         """All of the terms, of every worker where they speak of one."""
+        crowd = str(self.machine.protocol.crowd)
         for term in terms:
-            effectively_propositional(term)
+            effectively_propositional(term, crowd)
         about = conjunction([evaluate(term, self.any_worker) for term in terms])
-        return z3.ForAll([SOME], about) if any(_names_a_worker(term) for term in terms) else about
+        return z3.ForAll([SOME], about) if any(_names_one(term, crowd) for term in terms) else about
 
     def unfolded(self, formula: z3.BoolRef) -> z3.BoolRef:
         """What holds of every worker, said once more of the two that nearly every proof is about."""
@@ -153,7 +178,7 @@ class AnyWorkers(Theory):
         changes, each = [], z3.Var(0, Worker)
         for var, new in step.sets.items():
             function = self.state.values[var].decl()
-            of_worker = var.owner == "worker"
+            of_worker = self._crowd(var)
             changes.append((function, z3.If(each == ACTOR, new, function(each)) if of_worker else new))
         return z3.substitute_funs(term, *changes)
 
@@ -162,7 +187,7 @@ class AnyWorkers(Theory):
         return any(self._of(var) in step.sets for var in claim.reads)
 
     def _of(self, var: Var) -> Var:
-        return self.own[var.field] if var.owner == "worker" else var
+        return self.own[var.field] if self._crowd(var) else var
 
     def stuck(self, prop: Property) -> list[Obligation]:
         """The state is bad and nothing fair is enabled: impossible.
@@ -170,19 +195,18 @@ class AnyWorkers(Theory):
         A worker that is busy in this room can move (``busy``); so can one that is busy in another, for the same reason.
         What is left is that all of them are idle.
         """
-        own = self.own
-        idle = self.state.values[own[worker]] == own[worker].index("idle")
-        here = self.state.values[own[job_room]] == own[job_room].index(HERE)
+        crowd = self.machine.protocol.crowd
         fair = [step for step in self.steps if step.action and step.action.fair]
-        by_workers = [step.enabled for step in fair if step.action and step.action.rule.actor == "worker"]
-        disabled = [z3.Not(step.enabled) for step in fair if step.action and step.action.rule.actor != "worker"]
-        nobody = conjunction([idle, *map(z3.Not, by_workers)])
+        by_workers = [step.enabled for step in fair if step.action and crowd in step.action.arguments]
+        disabled = [z3.Not(step.enabled) for step in fair if step.action and crowd not in step.action.arguments]
+        nobody = conjunction([*([self.idle] if self.home else []), *map(z3.Not, by_workers)])
         everybody = z3.ForAll([SOME], z3.substitute(nobody, (ACTOR, SOME)))
         bad = self.says([self.machine.model.claim(prop.bad)])
-        return [
-            Obligation(f"property {prop.name}, busy", (here, z3.Not(idle), *map(z3.Not, by_workers))),
-            Obligation(f"property {prop.name}", (bad, *disabled, everybody)),
-        ]
+        stuck = Obligation(f"property {prop.name}", (bad, *disabled, everybody))
+        if self.home is None:
+            return [stuck]
+        busy = (self.here, z3.Not(self.idle), *map(z3.Not, by_workers))
+        return [Obligation(f"property {prop.name}, busy", busy), stuck]
 
 
 def _valuation(machine: Machine, own: z3.ExprRef) -> Valuation:
@@ -190,7 +214,7 @@ def _valuation(machine: Machine, own: z3.ExprRef) -> Valuation:
     values = {}
     for var in machine.model.variables:
         bits = z3.BitVecSort(width(var))
-        if var.owner == "worker":
+        if var.owner == machine.protocol.crowd:
             values[var] = z3.Function(var.field.name, Worker, bits)(EACH if var.place == EVERY else own)
         else:
             values[var] = z3.Const(var.name, bits)
@@ -202,8 +226,9 @@ def _stranger(var: Var) -> z3.BitVecRef:
     return z3.BitVec(f"{var.field.name} elsewhere", width(var))
 
 
-def _names_a_worker(term: Term) -> bool:
-    return any(isinstance(var, Var) and var.owner == "worker" and var.place != EVERY for var in fields(term))
+def _names_one(term: Term, crowd: str) -> bool:
+    """The term speaks of one worker, that is not bound by a quantifier in it."""
+    return any(isinstance(var, Var) and var.owner == crowd and var.place != EVERY for var in fields(term))
 
 
 def footprint(action: Action, model: Model) -> None:
@@ -211,22 +236,23 @@ def footprint(action: Action, model: Model) -> None:
 
     ValueError if not. This is what makes rooms independent of each other.
     """
+    crowd = model.protocol.crowd
     for var, _ in action.updates:
-        if var.owner == "worker" and var.place == EVERY:
-            raise ValueError(f"{action.label} sets {var.name}: of every worker")
-    if action.rule.actor != "worker" and any(var.owner == "worker" for var, _ in action.updates):
-        raise ValueError(f"{action.label} is no worker's, and sets a worker's variable")
-    if model.instance.rooms != 1:
+        if var.owner == crowd and var.place == EVERY:
+            raise ValueError(f"{action.label} sets {var.name}: of every {crowd}")
+    if crowd not in action.arguments and any(var.owner == crowd for var, _ in action.updates):
+        raise ValueError(f"{action.label} is no {crowd}'s, and sets a {crowd}'s variable")
+    if model.instance.count("room") != 1:
         raise ValueError(f"{action.label} is bound to an instance with several rooms")
 
 
-def effectively_propositional(term: Term) -> None:
+def effectively_propositional(term: Term, crowd: str) -> None:
     """A claim about a worker must not say that there is another one: ValueError if it does.
 
     "For all workers there is a worker" is where decidability ends: each would bring the next.
     """
-    if _names_a_worker(term) and _says_there_is(term, positive=True):
-        raise ValueError("for each worker there is another worker: this is not effectively propositional")
+    if _names_one(term, crowd) and _says_there_is(term, positive=True):
+        raise ValueError(f"for each {crowd} there is another {crowd}: this is not effectively propositional")
 
 
 def _says_there_is(term: Term, *, positive: bool) -> bool:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
 from kvlatch.proofs.prove import Cell, Row, UnknownName
 from kvlatch.proofs.verdicts import Proved, Refuted, Unknown, Verdict
-from kvlatch.spec.properties import PROPERTIES
 
 PINS: Final = Path(__file__).with_name("verdicts.txt")
-_NAMES: Final = tuple(prop.name for prop in PROPERTIES)
 _HEAD: Final = """\
 # The expected verdict of every cell; `kvlatch prove` fails when one changes, `kvlatch prove --pin` writes this file.
 # holds, or the length of the shortest counterexample; d: in a disorderly network, r: with a room id used again.
@@ -45,18 +44,23 @@ def pinned() -> dict[tuple[str, str, int, str], str]:
 
 
 def pin(cells: Sequence[Cell]) -> None:
-    """Write the pinned file from the cells of the whole matrix."""
+    """Write the pinned file from the cells of the whole matrix: a block for each protocol."""
     rows: dict[Row, dict[str, str]] = {}
     for cell in cells:
         rows.setdefault(cell.row, {})[cell.prop] = text(cell.verdict)
-    if any(set(words) != set(_NAMES) for words in rows.values()):
-        raise UnknownName("only the whole matrix can be pinned: leave out --property")
-    widths = [max(len(name), 7) for name in _NAMES]
-    lines = [f"{'design':<22} {'atomicity':<9} workers " + " ".join(map(str.ljust, _NAMES, widths))]
-    for row, words in rows.items():
-        cells_ = " ".join(words[name].ljust(width) for name, width in zip(_NAMES, widths, strict=True))
-        lines.append(f"{row.design:<22} {row.atomicity:<9} {row.workers:<7} {cells_}")
-    PINS.write_text(_HEAD + "\n".join(line.rstrip() for line in lines) + "\n", encoding="utf-8")
+    blocks = []
+    for protocol, several in groupby(rows, key=lambda row: row.protocol):
+        group, names = list(several), [prop.name for prop in protocol.properties]
+        if any(set(rows[row]) != set(names) for row in group):
+            raise UnknownName("only the whole matrix can be pinned: leave out --property")
+        widths = [max(len(name), 7) for name in names]
+        count = f"{protocol.crowd}s" if protocol.crowd else "-"
+        lines = [f"{'design':<22} {'atomicity':<9} {count:<7} " + " ".join(map(str.ljust, names, widths))]
+        for row in group:
+            said = " ".join(rows[row][name].ljust(width) for name, width in zip(names, widths, strict=True))
+            lines.append(f"{row.design:<22} {row.atomicity:<9} {row.workers:<7} {said}")
+        blocks.append("\n".join(line.rstrip() for line in lines))
+    PINS.write_text(_HEAD + "\n\n".join(blocks) + "\n", encoding="utf-8")
 
 
 def differences(cells: Iterable[Cell]) -> dict[tuple[Row, str], str]:

@@ -19,7 +19,7 @@ from shutil import which
 import attrs
 
 from kvlatch.spec.model import Action, Machine
-from kvlatch.spec.properties import Property
+from kvlatch.spec.schema import Property
 from kvlatch.spec.terms import Term, Var, assign, evaluate
 
 

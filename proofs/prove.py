@@ -25,17 +25,15 @@ import attrs
 
 from kvlatch.proofs.bmc import Unrolling
 from kvlatch.proofs.induction import Invariant, Theory, keep
-from kvlatch.proofs.lemmas import BY_NAME as LEMMA
-from kvlatch.proofs.lemmas import FEW, LEMMAS
 from kvlatch.proofs.parametric import AnyWorkers
 from kvlatch.proofs.processes import pool_of_cores
 from kvlatch.proofs.search import Search, explore
 from kvlatch.proofs.verdicts import Case, Proved, Refuted, Unknown, Verdict, earn
-from kvlatch.proofs.worlds import EVERYTHING, WORKERS, WORLDS, World, scope_of
 from kvlatch.reference.loader import NotLoadable, load
-from kvlatch.spec.designs import DESIGNS, Atomicity, Design
+from kvlatch.spec.designs import Design
 from kvlatch.spec.model import ANY, Action, Machine
-from kvlatch.spec.properties import BY_NAME, Property
+from kvlatch.spec.protocols import all_designs, protocol_of
+from kvlatch.spec.schema import AnyDesign, Atomicity, Choice, Property, Protocol, World
 from kvlatch.spec.terms import State
 from kvlatch.spec.traces import SUFFIX, Trace
 
@@ -44,7 +42,7 @@ HEADLINES: Final = (
 )  # fmt: skip
 """The rows whose shortest way to break terminal-sticky Z3 confirms in every run: max, and each fix without a lock."""
 
-LOOSE: Final[dict[str, Design]] = {}
+LOOSE: Final[dict[str, AnyDesign]] = {}
 """Designs that neither ship nor can be imported: made in this process, of a merge that was extracted."""
 
 
@@ -58,18 +56,26 @@ class UnknownName(ValueError):
 
 @attrs.frozen
 class Row:
-    """One design, by its name or as ``module:NAME``, in one atomicity with so many workers."""
+    """One design, by its name or as ``module:NAME``, in one atomicity with so many workers (or ranks: the crowd)."""
 
     design: str
     atomicity: Atomicity
     workers: int
 
     def __str__(self) -> str:
-        return f"{self.design} {self.atomicity}, {self.workers} worker{'s' * (self.workers > 1)},"
+        crowd = self.protocol.crowd
+        many = f", {self.workers} {crowd}{'s' * (self.workers > 1)}" if crowd else ""
+        return f"{self.design} {self.atomicity}{many},"
+
+    @property
+    def protocol(self) -> Protocol:
+        """The protocol of the design."""
+        return protocol_of(design_of(self.design))
 
     def machine(self, world: World) -> Machine:
         """The design as a machine in a world."""
-        return Machine.of(design_of(self.design), self.atomicity, world.network, world.instance(self.workers))
+        sizes = world.instance(self.workers)
+        return Machine.of(design_of(self.design), self.atomicity, world.network, sizes, self.protocol)
 
 
 @attrs.frozen
@@ -82,18 +88,27 @@ class Cell:
     ms: float
 
 
-def design_of(name: str) -> Design:
+def design_of(name: str) -> AnyDesign:
     """A design that ships, by name; or the reader's own, as ``module:NAME``, importable from here."""
-    if (known := DESIGNS.get(name) or LOOSE.get(name)) is not None:
+    if (known := all_designs().get(name) or LOOSE.get(name)) is not None:
         return known
     if ":" not in name:
-        raise UnknownName(f"no design is called {name!r}: known are {', '.join(DESIGNS)}; your own is module:NAME")
+        known_names = ", ".join(all_designs())
+        raise UnknownName(f"no design is called {name!r}: known are {known_names}; your own is module:NAME")
     try:
         design = load(name)
     except NotLoadable as error:
         raise UnknownName(str(error)) from error
-    if not isinstance(design, Design):
+    if not isinstance(design, Design | Choice):
         raise UnknownName(f"{name} is a {type(design).__name__}, not a kvlatch.spec.designs.Design")
+    return design
+
+
+def room_design(name: str) -> Design:
+    """A design of the room protocol, as :func:`design_of` finds it; UnknownName if it is one of another protocol."""
+    design = design_of(name)
+    if not isinstance(design, Design):
+        raise UnknownName(f"{name} is a design of the protocol {design.protocol!r}, and this is about 'room'")
     return design
 
 
@@ -101,10 +116,10 @@ def select(designs: Sequence[str], atomicities: Sequence[str], workers: Sequence
     """The rows of a selection, in the order of the designs; an empty part selects everything."""
     rows = [
         Row(name, atomicity, count)
-        for name in designs or DESIGNS
+        for name in designs or all_designs()
         for atomicity in design_of(name).atomicities
         if not atomicities or atomicity in atomicities
-        for count in workers or WORKERS
+        for count in workers or protocol_of(design_of(name)).counts
     ]
     if not rows:
         raise UnknownName(f"no row is left: {', '.join(designs) or 'no design'} claims no {', '.join(atomicities)}")
@@ -114,9 +129,9 @@ def select(designs: Sequence[str], atomicities: Sequence[str], workers: Sequence
 def prove(rows: Sequence[Row], properties: Sequence[str], *, thorough: bool = False) -> Iterator[list[Cell]]:
     """The cells of every row, row by row as they are decided, on two cores."""
     jobs: dict[tuple[str, Atomicity], list[int]] = {}
-    for row in rows:
+    for row in (row for row in rows if any(prop.name in properties for prop in row.protocol.properties)):
         jobs.setdefault((row.design, row.atomicity), []).append(row.workers)
-    hardest_first = sorted(jobs, key=lambda job: design_of(job[0]).clear, reverse=True)
+    hardest_first = sorted(jobs, key=lambda job: getattr(design_of(job[0]), "clear", ""), reverse=True)
     with pool_of_cores(collect=False) as pool:
         futures = [
             pool.submit(decide, *job, sorted(jobs[job], reverse=True), properties, thorough=thorough)
@@ -142,24 +157,26 @@ def decide(
 
 
 def _decide_row(row: Row, properties: Sequence[str], larger: list[Cell] | None, *, thorough: bool) -> list[Cell]:
-    deciding = _Row(row, {name: BY_NAME[name] for name in properties})
-    deciding.search(WORLDS[0], to_the_end=True)
+    protocol = row.protocol
+    wanted = {prop.name: prop for prop in protocol.properties if prop.name in properties}
+    deciding = _Row(row, protocol, dict(wanted))
+    first, *rougher = protocol.worlds
+    deciding.search(first, to_the_end=True)
     if larger is not None:
         deciding.inherit({cell.prop: cell.verdict for cell in larger if isinstance(cell.verdict, Proved)})
     else:
         if not deciding.decided:
             deciding.induce_with_all()
         deciding.induce_with_few()
-    for world in WORLDS[1:3]:
-        deciding.search(world, to_the_end=thorough)
-    deciding.search(WORLDS[3], to_the_end=False)
+    for world in rougher:
+        deciding.search(world, to_the_end=thorough and world is not protocol.worlds[-1])
     if larger is None:
         deciding.induce_with_all()
     deciding.induce_with_what_is_kept()
     deciding.confirm(thorough=thorough)
     for name in deciding.open:
         deciding.decided[name] = Cell(row, name, Unknown("no proof, and no counterexample in any world"), 0)
-    return [deciding.decided[name] for name in properties]
+    return [deciding.decided[name] for name in properties if name in wanted]
 
 
 @attrs.define(slots=False)  # cached_property needs a __dict__
@@ -167,6 +184,7 @@ class _Row:
     """The state of deciding one row."""
 
     row: Row
+    protocol: Protocol
     open: dict[str, Property]
     decided: dict[str, Cell] = attrs.field(factory=dict)
     taken: set[str] = attrs.field(factory=set)
@@ -174,16 +192,16 @@ class _Row:
     @cached_property
     def theory(self) -> Theory:
         """The row's design in the world of proofs, with any number of rooms and workers, as terms."""
-        return AnyWorkers.of(attrs.evolve(self.row, workers=ANY).machine(EVERYTHING))
+        return AnyWorkers.of(attrs.evolve(self.row, workers=ANY).machine(self.protocol.everything))
 
     def search(self, world: World, *, to_the_end: bool) -> None:
         """Refute what this world breaks, and contradict no proof."""
-        breakable = [name for name in self.open if name != "room-reusable" or world.requests > 1]
+        breakable = [name for name, prop in self.open.items() if prop.requests <= world.sizes.count("request")]
         if not breakable and not to_the_end:
             return
         start = time.perf_counter()
         machine = self.row.machine(world)
-        asked = [*self.open.values(), *(BY_NAME[name] for name in self._proved())]
+        asked = [*self.open.values(), *map(self.protocol.prop, self._proved())]
         seen = explore(machine, asked, until=None if to_the_end else breakable)
         ms = 1000 * (time.perf_counter() - start)
         self.taken |= {action.label_of_any for action in seen.taken}
@@ -191,7 +209,7 @@ class _Row:
         for name in [name for name in self.open if name in seen.violations]:
             run = tuple((action.name, dict(action.arguments)) for action, _ in seen.trace(name) if action)
             *_, (_, last) = _execute(machine, run)
-            if not machine.broken(BY_NAME[name], last):
+            if not machine.broken(self.protocol.prop(name), last):
                 raise Disagreement(f"{self.row} {name}: the search's run does not end in a bad state")
             self._decide(name, Refuted(world, run), ms)
 
@@ -201,7 +219,7 @@ class _Row:
                 raise Disagreement(
                     f"{self.row}: {name} is proved, and broken in {seen.length(name)} steps: {world.name}"
                 )
-            if BY_NAME[name].kind == "liveness" and seen.cyclic:
+            if self.protocol.prop(name).kind == "liveness" and seen.cyclic:
                 raise Disagreement(f"{self.row}: {name} is proved, and the state graph has a cycle: {world.name}")
 
     def inherit(self, proofs: Mapping[str, Proved]) -> None:
@@ -213,27 +231,28 @@ class _Row:
 
     def induce_with_few(self) -> None:
         """Prove what rests on a few lemmas, all such claims together, or else one by one."""
-        names = [name for name in self.open if name in FEW]
+        names = [name for name in self.open if name in self.protocol.few]
         for group in [names, *([name] for name in names if len(names) > 1)]:
             still = [name for name in group if name in self.open]
-            lemmas = dict.fromkeys(lemma for name in still for lemma in FEW[name])
+            lemmas = dict.fromkeys(lemma for name in still for lemma in self.protocol.few[name])
             if still:
-                self._earn(Invariant(self.theory, tuple(self.theory.claim(LEMMA[lemma]) for lemma in lemmas)), still)
+                claims = tuple(self.theory.claim(self.protocol.lemma(lemma)) for lemma in lemmas)
+                self._earn(Invariant(self.theory, claims), still)
 
     def induce_with_all(self) -> None:
         """Prove what the whole pool of lemmas proves."""
         if self.open:
-            self._earn(Invariant(self.theory, tuple(map(self.theory.claim, LEMMAS))), list(self.open))
+            self._earn(Invariant(self.theory, tuple(map(self.theory.claim, self.protocol.lemmas))), list(self.open))
 
     def induce_with_what_is_kept(self) -> None:
         """Prove, for so many workers, what follows from the part of the pool that this design keeps."""
         if self.open:
-            self._earn(keep(Theory.of(self.row.machine(EVERYTHING)), LEMMAS), list(self.open))
+            theory = Theory.of(self.row.machine(self.protocol.everything))
+            self._earn(keep(theory, self.protocol.lemmas), list(self.open))
 
     def _earn(self, invariant: Invariant, names: Sequence[str]) -> None:
         start = time.perf_counter()
-        scope = scope_of(invariant.theory.machine.model.instance.workers)
-        case = Case.of(invariant, [self.open[name] for name in names], scope)
+        case = Case.of(invariant, [self.open[name] for name in names])
         verdicts = {name: earn(case, self.open[name], self.taken) for name in names}
         ms = 1000 * (time.perf_counter() - start) / len(names)
         for name, verdict in verdicts.items():
@@ -246,11 +265,11 @@ class _Row:
         if not thorough:
             headline = (self.row.design, self.row.atomicity) in HEADLINES and self.row.workers == 1
             refuted = {name: verdict for name, verdict in refuted.items() if headline and name == "terminal-sticky"}
-        for world in WORLDS:
+        for world in self.protocol.worlds:
             lengths = {name: verdict.length for name, verdict in refuted.items() if verdict.world == world}
             if lengths:
                 runs = Unrolling.of(self.row.machine(world)).shortest(
-                    [BY_NAME[name] for name in lengths], max(lengths.values())
+                    [self.protocol.prop(name) for name in lengths], max(lengths.values())
                 )
                 for name, length in lengths.items():
                     z3_says = len(runs[name]) if name in runs else "more"
@@ -284,7 +303,7 @@ def trace_of(cell: Cell) -> Trace:
     row, world = cell.row, cell.verdict.world
     machine = row.machine(world)
     run = list(_execute(machine, cell.verdict.run))
-    design, prop = design_of(row.design), BY_NAME[cell.prop]
+    design, prop = design_of(row.design), machine.protocol.prop(cell.prop)
     return Trace.of(design, row.atomicity, world.network, world.instance(row.workers), prop, run)
 
 

@@ -40,10 +40,10 @@ from attrs.validators import deep_iterable, instance_of
 import kvlatch.proofs
 import kvlatch.spec
 from kvlatch.proofs.processes import pool_of_cores
-from kvlatch.proofs.worlds import EVERYTHING, scope_of
-from kvlatch.spec.designs import DESIGNS
-from kvlatch.spec.model import ANY, build
-from kvlatch.spec.properties import BY_NAME
+from kvlatch.proofs.worlds import scope_of
+from kvlatch.spec.model import build
+from kvlatch.spec.protocols import all_designs, protocol_of
+from kvlatch.spec.schema import ANY, Network, Protocol, Sizes
 from kvlatch.spec.traces import Trace, TraceError, read, verify
 
 FORMAT: Final = 2
@@ -52,9 +52,12 @@ SHIPPED: Final = Path(__file__).with_name("certificates.tar.gz")
 """The certificates of every pinned verdict."""
 
 _COMPUTED_FROM: Final = {
-    kvlatch.spec: ("designs", "merges", "model", "properties", "protocol", "status", "terms"),
-    kvlatch.proofs: ("bmc", "induction", "lemmas", "parametric", "ranking", "solvers", "terms", "worlds"),
-}
+    kvlatch.spec: (
+        "designs", "lemmas", "merges", "model", "properties", "protocol", "protocols", "room", "schema", "status",
+        "steps", "terms",
+    ),
+    kvlatch.proofs: ("bmc", "induction", "parametric", "ranking", "solvers", "terms", "worlds"),
+}  # fmt: skip
 """The modules that obligations are computed from."""
 _COMMANDS: Final = {
     "set-info", "set-logic", "declare-sort", "declare-const", "declare-fun", "define-fun", "assert", "check-sat",
@@ -292,34 +295,43 @@ def files_in(directory: Path) -> set[str]:
     return names - {MANIFEST}
 
 
-WORKERS_OF: Final = {scope_of(workers): workers for workers in range(9)}
-"""The number of workers that a scope is about, or ANY."""
+def scopes(protocol: Protocol) -> dict[str, tuple[Sizes, Network]]:
+    """The scopes of proofs about a protocol, and the instance and network that each is about."""
+    world = protocol.everything
+    instances = [world.instance(count) for count in range(ANY, 9 if protocol.crowd else 1)]
+    return {scope_of(protocol, size, world.network): (size, world.network) for size in instances}
 
 
 def demanded(theorem: Theorem) -> list[str]:
     """The names of the obligations of a theorem, from the rows of the spec; Malformed for a name that nothing has."""
-    design, prop, workers = DESIGNS.get(theorem.design), BY_NAME.get(theorem.prop), WORKERS_OF.get(theorem.scope)
+    design = all_designs().get(theorem.design)
     atomicity = next((level for level in design.atomicities if level == theorem.atomicity), None) if design else None
-    if design is None or atomicity is None or prop is None or workers is None:
+    protocol = protocol_of(design) if design else None
+    scope = scopes(protocol).get(theorem.scope) if protocol else None
+    prop = next((prop for prop in protocol.properties if prop.name == theorem.prop), None) if protocol else None
+    if design is None or protocol is None or atomicity is None or prop is None or scope is None:
         raise Malformed("the spec has no such design, atomicity, property or scope")
-    model = build(EVERYTHING.instance(workers)).of(design, atomicity, EVERYTHING.network)
+    size, network = scope
+    model = build(size, protocol).of(design, atomicity, network)
     actions = [action.label for action in model.actions]
-    others = ["leave", "elsewhere"] if workers == ANY else []
+    others = ["leave", "elsewhere"] if model.any and protocol.home else []
     names = ["initial", *(f"step {name}" for name in (*actions, *others))]
     if prop.kind == "safety":
         return [*names, f"property {prop.name}"]
-    stuck = ["", ", busy"] if workers == ANY else [f", {count + 1} at work" for count in range(workers)]
+    if protocol.home is None or protocol.crowd is None:
+        stuck = [""]
+    elif model.any:
+        stuck = ["", ", busy"]
+    else:
+        stuck = [f", {count + 1} at work" for count in size.named(protocol.crowd)]
     return [*names, *(f"rank {name}" for name in actions), *(f"property {prop.name}{case}" for case in stuck)]
 
 
 def shorter(traces: Sequence[Trace]) -> str:
     """The name of the obligation that no run in the instance of some traces is bad in fewer steps than they have."""
     instance, network = traces[0].instance, traces[0].network
-    sizes = (
-        f"{instance.workers} workers, {instance.chunks} chunks, {instance.requests} requests, {instance.rooms} rooms"
-    )
     bounds = ", ".join(f"{trace.prop} within {len(trace.steps) - 2} steps" for trace in traces)
-    return f"shorter {bounds}; {sizes}, {network} network"
+    return f"shorter {bounds}; {instance}, {network} network"
 
 
 def _listing(manifest: Manifest, present: set[str]) -> Iterator[str]:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from kvlatch.proofs.columns import Columns, Layout, Mask, Packed, Rows
 from kvlatch.spec.model import Action, Machine
-from kvlatch.spec.properties import Property
+from kvlatch.spec.schema import Property
 from kvlatch.spec.terms import State, Term, assign, evaluate
 
 

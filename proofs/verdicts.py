@@ -21,8 +21,8 @@ import attrs
 from kvlatch.proofs.induction import Invariant, new_solver
 from kvlatch.proofs.mutants import MUTANTS
 from kvlatch.proofs.solvers import Answers, discharge
-from kvlatch.proofs.worlds import World
-from kvlatch.spec.properties import Property
+from kvlatch.proofs.worlds import scope_of_machine
+from kvlatch.spec.schema import Property, World
 
 
 @attrs.frozen
@@ -62,16 +62,24 @@ class Case:
     """Everything that has been asked about one invariant, to be judged property by property."""
 
     invariant: Invariant
-    scope: str
     answers: Mapping[str, Answers]
     startable: AbstractSet[str]
+    breakable: AbstractSet[str]
+    """The properties that a mutant of the protocol breaks."""
+
+    @property
+    def scope(self) -> str:
+        """What the answers are about: the instance and the network of the model that was asked about."""
+        return scope_of_machine(self.invariant.theory.machine)
 
     @classmethod
-    def of(cls, invariant: Invariant, properties: Iterable[Property], scope: str) -> Case:
+    def of(cls, invariant: Invariant, properties: Iterable[Property]) -> Case:
         """Ask both solvers all that :func:`earn` demands for these properties, and Z3 which actions can start."""
         wanted = {o.name: o for prop in properties for o in invariant.obligations(prop)}
         answers = {answer.name: answer for answer in discharge(invariant, list(wanted.values()))}
-        return cls(invariant, scope, answers, _startable(invariant) if len(answers) == len(wanted) else set())
+        startable = _startable(invariant) if len(answers) == len(wanted) else set()
+        name = invariant.theory.machine.protocol.name
+        return cls(invariant, answers, startable, {mutant.prop for mutant in MUTANTS if mutant.of.name == name})
 
 
 def earn(case: Case, prop: Property, taken: AbstractSet[str]) -> Verdict:
@@ -85,7 +93,7 @@ def earn(case: Case, prop: Property, taken: AbstractSet[str]) -> Verdict:
         return Unknown(f"no answer to {', '.join(missing)}")
     if vacuous := taken - case.startable:
         return Unknown(f"vacuous: the lemmas exclude actions that happen: {', '.join(sorted(vacuous))}")
-    if prop.name not in {mutant.prop for mutant in MUTANTS}:
+    if prop.name not in case.breakable:
         return Unknown("no mutant of the protocol breaks this property, so nothing shows that it could fail")
     lemmas = tuple(claim.lemma.name for claim in case.invariant.claims)
     return Proved(case.scope, lemmas, {answers.name: answers.ms for answers in asked})

@@ -1,4 +1,4 @@
-"""The worlds in which a counterexample is looked for, gentlest first; a proof is for all of them at once.
+"""The scope of a proof, in words; and the worlds in which a counterexample is looked for, gentlest first.
 
 A maintainer rightly asks what a counterexample needs. So the search tries an orderly network and a single request
 first, and only what holds there is tried with lost, doubled, early and late messages, then with a room id that is used
@@ -7,44 +7,44 @@ again, then with both. The suffix says in the matrix which world it took.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
-import attrs
+from kvlatch.spec.model import Machine
+from kvlatch.spec.room import ROOM
+from kvlatch.spec.schema import ANY, Network, Protocol, Sizes
 
-from kvlatch.spec.designs import Network
-from kvlatch.spec.model import ANY, Instance
-
-
-@attrs.frozen
-class World:
-    """A network, how many requests use the room id, how many chunks each has."""
-
-    name: str
-    suffix: str
-    network: Network
-    requests: int
-    chunks: int
-
-    def instance(self, workers: int) -> Instance:
-        """The instance of this world with so many workers."""
-        return Instance(workers=workers, chunks=self.chunks, requests=self.requests)
-
-
-WORLDS: Final = (
-    World("orderly network", "", "orderly", requests=1, chunks=2),
-    World("disorderly network", "d", "disorderly", requests=1, chunks=2),
-    World("room id used again", "r", "late", requests=2, chunks=1),
-    World("room id used again, disorderly network", "dr", "disorderly", requests=2, chunks=1),
-)
-
-EVERYTHING: Final = World("everything", "", "disorderly", requests=2, chunks=2)
+WORLDS: Final = ROOM.worlds
+EVERYTHING: Final = ROOM.everything
 """The world of proofs: every run of every world above is one of its runs."""
 
-WORKERS: Final = (1, 2)
+WORKERS: Final = ROOM.counts
 """The numbers of transfer workers of the matrix."""
 
 
-def scope_of(workers: int) -> str:
-    """What a proof is about, in words: so many workers, or any number."""
-    many = "any number of rooms and workers" if workers == ANY else f"one room, up to {workers} workers"
-    return f"{many}; {EVERYTHING.chunks} chunks, {EVERYTHING.requests} requests on a room id, disorderly network"
+def scope_of(protocol: Protocol, sizes: Sizes, network: Network) -> str:
+    """What a proof about an instance is about, in words."""
+    return "; ".join([_crowd(protocol, sizes), ", ".join([*_bounds(protocol, sizes), f"{network} network"])])
+
+
+def scope_of_machine(machine: Machine) -> str:
+    """What a proof about a machine is about; TypeError if its switches are open."""
+    if machine.model.fix is None:
+        raise TypeError("a model whose switches are open is about no network")
+    return scope_of(machine.protocol, machine.model.instance, machine.model.fix.network)
+
+
+def _crowd(protocol: Protocol, sizes: Sizes) -> str:
+    if protocol.crowd is None:
+        return f"one {protocol.name}"
+    if sizes.count(protocol.crowd) == ANY:
+        return f"any number of {'rooms and ' if protocol.home else ''}{protocol.crowd}s"
+    one = "one room" if protocol.home else f"one {protocol.name}"
+    count = sizes.count(protocol.crowd)
+    return f"{one}, one {protocol.crowd}" if count == 1 else f"{one}, up to {count} {protocol.crowd}s"
+
+
+def _bounds(protocol: Protocol, sizes: Sizes) -> Iterator[str]:
+    for sort, suffix in (*((sort, "") for sort in protocol.sorts), ("request", " on a room id")):
+        if sort != protocol.crowd and hasattr(sizes, f"{sort}s"):
+            yield f"{sizes.count(sort)} {sort}s{suffix}"

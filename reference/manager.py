@@ -21,8 +21,9 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from kvlatch.spec.designs import Atomicity, Design
+from kvlatch.spec.designs import Design
 from kvlatch.spec.merges import KEEP
+from kvlatch.spec.schema import Atomicity
 from kvlatch.spec.status import TERMINAL, KVPoll
 
 Failed, Bootstrapping, WaitingForInput, Transferring, Success = KVPoll

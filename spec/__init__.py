@@ -1,13 +1,20 @@
-"""What is true: statuses, merges, the room protocol, designs, properties. Read in this order.
+"""What is true: statuses, merges, protocols, designs, properties. Read in this order.
 
-1. ``status``      the five statuses of a room, and the two ways of having none
-2. ``merges``      what one status write does to one entry, rule by rule
-3. ``designs``     the open questions, and each design's answers
-4. ``protocol``    every atomic step of every actor, a row each
-5. ``properties``  the twelve claims about every run
-6. ``model``       from rows to the steps of an instance; split and cas updates; the concrete semantics
-7. ``traces``      runs as ITF JSON files
-8. ``terms``       the small language in which 3 to 5 are written
+ 1. ``status``      the five statuses of a room, and the two ways of having none
+ 2. ``merges``      what one status write does to one entry, rule by rule
+ 3. ``designs``     the open questions, and each design's answers
+ 4. ``protocol``    the room: every atomic step of every actor, a row each
+ 5. ``properties``  the twelve claims about every run of a room
+ 6. ``lemmas``      what is true of every reachable state of the recommended design, so that it can be proved
+ 7. ``room``        2 to 6 as one value: the room protocol, with its sizes and its worlds
+ 8. ``schema``      what a protocol consists of, whichever it is
+ 9. ``protocols``   every protocol that ships, by name
+10. ``steps``       from rows to the steps of an instance; split and cas updates
+11. ``model``       the model of an instance, and the concrete semantics: one state, one step
+12. ``traces``      runs as ITF JSON files
+13. ``terms``       the small language in which 3 to 6 are written
+
+To understand kvlatch, read 1 to 5; to add a protocol, 7 and 8.
 
 Nothing here is imported but attrs and the standard library.
 """

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import ClassVar, Final
 
 import attrs
 
 from kvlatch.spec import merges
 from kvlatch.spec.merges import Merge
+from kvlatch.spec.schema import Atomicity, Network
 from kvlatch.spec.terms import Field
 
 # The open questions, as switches: the rules of the protocol read them like any other field.
@@ -51,9 +52,6 @@ SWITCHES: Final = (
     success, conclude, poll_latch, poll_hold, poll_absent, timeout, mark, tell,
 )  # fmt: skip
 
-Atomicity = Literal["locked", "split", "cas"]
-Network = Literal["orderly", "late", "disorderly"]
-
 
 @attrs.frozen
 class Design:
@@ -63,6 +61,7 @@ class Design:
     A position that its switch does not have raises TypeError, a merge with a hole in its table ValueError.
     """
 
+    protocol: ClassVar[str] = "room"
     name: str
     merge: Merge
     atomicities: tuple[Atomicity, ...]

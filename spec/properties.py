@@ -8,9 +8,7 @@ does), under *first terminal wins* nothing may. ``reports`` are public bug repor
 
 from __future__ import annotations
 
-from typing import Final, Literal
-
-import attrs
+from typing import Final
 
 from kvlatch.spec.protocol import (
     bootstrap,
@@ -33,25 +31,9 @@ from kvlatch.spec.protocol import (
     wire,
     worker,
 )
+from kvlatch.spec.schema import Property
 from kvlatch.spec.status import B, F, S, T, W
-from kvlatch.spec.terms import ForAll, Term
-
-Profile = Literal["first terminal wins", "failure overrides"]
-"""May a late Failed replace Success? Both readings of "terminal" are legitimate; say which one is yours."""
-
-
-@attrs.frozen
-class Property:
-    """One named claim about every run of a design."""
-
-    name: str
-    says: str
-    bad: Term
-    profile: Literal["both"] | Profile = "both"
-    kind: Literal["safety", "liveness"] = "safety"
-    reports: tuple[str, ...] = ()
-    broken: str = attrs.field(kw_only=True)
-
+from kvlatch.spec.terms import ForAll
 
 polled = phase.in_("boot", "inflight") & (scheduler == "free") & ~latched
 """The scheduler will poll this room next, and the poll will read the table."""
@@ -148,6 +130,7 @@ PROPERTIES: Final = (
         "A second request on a room id starts from scratch: nothing of the first decides its fate.",
         (gen == "second") & (phase == "boot") & (scheduler == "free") & (latch == "none") & (notice == "none")
         & (status.in_(F, T, S) | ((status == W) & (infos != "second"))),
+        requests=2,
         reports=("sglang#24539", "kthena#1423", "vllm#51637", "distributed#7356"),
         broken="the second request on this room id has only just been created, and reads {status} of the first",
     ),

@@ -1,8 +1,8 @@
 """The room protocol: one request with all its actors, every atomic step a row.
 
-Read this file first, from top to bottom. It says what the prefill side of a disaggregated server does with one *room*
-while the KV cache of its request moves to decode, in the order in which it happens. The names are those of SGLang's
-``disaggregation/common/conn.py`` and ``nixl/conn.py``.
+Read this file from top to bottom, after ``designs.py``. It says what the prefill side of a disaggregated server does
+with one *room* while the KV cache of its request moves to decode, in the order in which it happens. The names are those
+of SGLang's ``disaggregation/common/conn.py`` and ``nixl/conn.py``.
 
 Two rules. Everything that can change a room is a row here: engines, diagrams and traces know no other step. And no row
 knows which design it runs in: where designs differ, the row asks a switch of ``designs.py``, as it asks any field.
@@ -12,7 +12,7 @@ thread* hears decode's messages. *Transfer workers* take chunks from a queue, fi
 program counter; a row moves it from ``at`` to ``to``, when the formula ``when`` holds, and sets the fields in ``then``.
 
 **Writes.** A row with ``write`` calls ``update_status``. In the locked atomicity that is one step: the entry becomes
-``merge(entry, write)``. The other two atomicities are derived, once for all rows, in ``model.py``: a *split* update
+``merge(entry, write)``. The other two atomicities are derived, once for all rows, in ``steps.py``: a *split* update
 reads in one step and stores in the next, whatever happened in between, which is what unlocked Python does; a *cas*
 update stores only if the entry is still what it read, and else reads again.
 
@@ -26,11 +26,10 @@ send a request, decode may never answer, no transfer has to fail. Everything tha
 
 from __future__ import annotations
 
-from typing import Final, Literal
-
-import attrs
+from typing import Final
 
 from kvlatch.spec import designs as design
+from kvlatch.spec.schema import Rule, Writer
 from kvlatch.spec.status import ABSENT, STATUS, TOMBSTONE, B, F, S, T, W
 from kvlatch.spec.terms import TRUE, Field, ForAll, LastChunk, Term, ThisChunk, where
 
@@ -66,7 +65,6 @@ stale = Field("stale", "chunk", ("no", "yes"))
 wire = Field("wire", "room", ("none", F, S, "both"))
 """The terminal status that decode has been told."""
 
-# Threads.
 # Program counters. A label with a star is the place between the read and the store of that row's update.
 scheduler = Field("scheduler", "room", ("free", "create*", "time_out*", "abort*"))
 scheduler_seen = Field("scheduler_seen", "room", status.labels)
@@ -98,46 +96,11 @@ STATE: Final = (
     metadata, notice, straggler,
 )  # fmt: skip
 
-Actor = Literal["scheduler", "bootstrap", "worker"]
-
-
-@attrs.frozen
-class Thread:
-    """The fields of one kind of thread: program counter, the status it has read, the request it acts for."""
-
-    pc: Field
-    seen: Field
-    gen: Field
-
-
-THREADS: Final[dict[Actor, Thread]] = {
-    "scheduler": Thread(scheduler, scheduler_seen, gen),
-    "bootstrap": Thread(bootstrap, bootstrap_seen, bootstrap_gen),
-    "worker": Thread(worker, worker_seen, job_gen),
+THREADS: Final[dict[str, Writer]] = {
+    "scheduler": Writer(scheduler, scheduler_seen, gen),
+    "bootstrap": Writer(bootstrap, bootstrap_seen, bootstrap_gen),
+    "worker": Writer(worker, worker_seen, job_gen),
 }
-
-
-@attrs.frozen(eq=False)
-class Rule:
-    """One atomic step of one actor, of any room, worker and chunk it can apply to.
-
-    ``per_chunk`` rows apply to each chunk, the others change all chunks alike; ``result`` keeps in ``seen`` what the
-    write came to, to be told to decode; ``requests=2`` rows apply where a second request may use the room id.
-    """
-
-    name: str
-    actor: Actor
-    at: str
-    to: str | Term
-    when: Term = TRUE
-    then: dict[Field, str | Term] = attrs.field(factory=dict)
-    write: str | None = None
-    fair: bool = True
-    per_chunk: bool = False
-    result: bool = False
-    requests: int = 1
-    says: str = attrs.field(default="", kw_only=True)
-
 
 # --------------------------------------------------------------------------------------------------------------------
 # What the rows ask
@@ -221,7 +184,7 @@ SCHEDULER: Final = (
     Rule("enqueue", "scheduler", "free", "free",
          (phase == "running") & (chunk == "unsent") & ForAll("earlier chunk", chunk != "unsent"),
          {chunk: where((design.enqueue == "always") | infos_of(gen), "queued", "lost"),
-          phase: where(LastChunk(), "inflight", "running")}, per_chunk=True,
+          phase: where(LastChunk(), "inflight", "running")}, per="chunk",
          says="A chunk is computed and add_transfer_request() enqueues it, or drops it if the infos are gone; with the "
               "last one the request enters the inflight queue, which has no deadline."),
     Rule("settle_failed", "scheduler", "free", "free", phase.in_("boot", "inflight") & polls(F),
@@ -271,18 +234,18 @@ BOOTSTRAP: Final = (
 
 WORKER: Final = (
     Rule("take", "worker", "idle", "taken", (chunk == "queued") & head_of_queue,
-         {chunk: "taken", job: ThisChunk(), job_gen: gen}, per_chunk=True,
+         {chunk: "taken", job: ThisChunk(), job_gen: gen}, per="chunk",
          says="The worker takes the next chunk from the queue."),
     Rule("take_stale", "worker", "idle", "taken", (stale == "yes") & head_of_stale,
-         {stale: "no", job: ThisChunk(), job_gen: "first"}, per_chunk=True, requests=2,
+         {stale: "no", job: ThisChunk(), job_gen: "first"}, per="chunk", requests=2,
          says="The next chunk in the queue belongs to the first request, which is over."),
     Rule("check_status", "worker", "taken", where(dead_for_worker, "idle", "checked"), ThisChunk(job),
-         {chunk: where((job_gen == gen) & dead_for_worker, "lost", chunk)}, per_chunk=True,
+         {chunk: where((job_gen == gen) & dead_for_worker, "lost", chunk)}, per="chunk",
          says="First check: a Failed room is skipped."),
     Rule("check_infos", "worker", "checked",
          where(infos_of(job_gen), where(design.mark == "never", "posting", "ready"),
                where((design.guard == "fails") & live & fresh(job_gen), "failing", "idle")), ThisChunk(job),
-         {chunk: where((job_gen == gen) & ~infos_of(job_gen), "lost", chunk)}, per_chunk=True,
+         {chunk: where((job_gen == gen) & ~infos_of(job_gen), "lost", chunk)}, per="chunk",
          says="Second check: without transfer infos the chunk is skipped silently; with Fix B a live room is failed."),
     Rule("write_t", "worker", "ready", "posting", write=T,
          says="The worker, past its checks, writes Transferring."),
@@ -291,10 +254,10 @@ WORKER: Final = (
     Rule("complete", "worker", "transferring",
          where(last_to_arrive, where(design.conclude == "rechecks", "arrived", "concluding"),
                where(design.mark == "again", "marking", "idle")), ThisChunk(job),
-         {chunk: where(job_gen == gen, "done", chunk)}, per_chunk=True,
+         {chunk: where(job_gen == gen, "done", chunk)}, per="chunk",
          says="The transfer is done."),
     Rule("break", "worker", "transferring", "failing", ThisChunk(job),
-         {chunk: where(job_gen == gen, "lost", chunk)}, fair=False, per_chunk=True,
+         {chunk: where(job_gen == gen, "lost", chunk)}, fair=False, per="chunk",
          says="The transfer fails."),
     Rule("write_t_again", "worker", "marking", "idle", write=T,
          says="After a chunk that is not the last, the worker writes Transferring once more."),

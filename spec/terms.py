@@ -1,7 +1,8 @@
 """The small language in which the protocol is written: fields, their values, and formulas over them.
 
 A *field* has a name, a finite set of labels (plain strings) and an owner: each room has a ``status``, each worker a
-``pc``, each room one ``chunk`` state per chunk, each design one value per ``switch``. ``status == "Failed"`` is not a
+``pc``, each room one ``chunk`` state per chunk, each design one value per ``switch``. Room and switch are owners in
+every protocol; what other sorts there are, a protocol says. ``status == "Failed"`` is not a
 Python bool but a formula; ``&``, ``|`` and ``~`` combine formulas. A label that the field does not have raises when
 the module is imported, so a typo in the protocol cannot become a guard that is never true.
 
@@ -12,11 +13,10 @@ or one concrete state. There is one evaluator, hence one semantics.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import attrs
 
-Owner = Literal["room", "chunk", "worker", "switch"]
 B = TypeVar("B")
 V = TypeVar("V")
 
@@ -42,7 +42,7 @@ class Field(Term):
     """One variable of the model: ``Field("phase", "room", ("new", "boot", …))``. The first label is where it starts."""
 
     name: str
-    owner: Owner
+    owner: str
     labels: tuple[str, ...]
 
     def __eq__(self, other: object) -> Term:  # type: ignore[override]  # a formula, as in every symbolic library
@@ -72,7 +72,7 @@ class Field(Term):
 class Var(Field):
     """A field of one particular room, chunk or worker: what is left of fields once an instance is fixed.
 
-    ``place`` is the number of its room or worker.
+    ``place`` is the number of its element of the crowd (its worker), or else of its room.
     """
 
     field: Field = attrs.field(kw_only=True)
@@ -151,17 +151,17 @@ class Stores(Term):
 
 @attrs.frozen(eq=False)
 class ForAll(Term):
-    """The formula holds for every chunk of the room, every earlier or other chunk, every worker, or every other one."""
+    """The formula holds for every element of a sort, ``"worker"``; or every ``"other worker"``, ``"earlier chunk"``."""
 
-    over: Literal["chunk", "earlier chunk", "other chunk", "worker", "other worker"]
+    over: str
     part: Term
 
 
 @attrs.frozen(eq=False)
 class Every(Term):
-    """Of ``ForAll``, once bound to an instance with any number of workers: the part holds for every one of them.
+    """Of ``ForAll``, once bound to an instance with any number of a sort: the part holds for every one of them.
 
-    Unless ``own``, the acting worker is left out.
+    Unless ``own``, the one that acts is left out.
     """
 
     part: Term
@@ -324,7 +324,7 @@ def free(term: Term) -> set[str]:
                     found.add(part.field.owner)
             case ForAll(over, inner):
                 found.update(free(inner) - {over})
-                if over not in ("worker", "chunk"):
+                if " " in over:
                     found.add(over.split()[1])
                 return part
         return None

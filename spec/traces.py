@@ -22,9 +22,9 @@ from typing import Final, TypeVar, get_args
 
 import attrs
 
-from kvlatch.spec.designs import DESIGNS, Atomicity, Design, Network
-from kvlatch.spec.model import Action, Instance, Machine, named
-from kvlatch.spec.properties import BY_NAME, Property
+from kvlatch.spec.model import Action, Machine, named
+from kvlatch.spec.protocols import PROTOCOLS, all_designs, protocol_of
+from kvlatch.spec.schema import AnyDesign, Atomicity, Network, Property, Sizes
 from kvlatch.spec.status import KVPoll
 from kvlatch.spec.terms import All, Any, Field, Is, Not, Same, State, Stores, Term, Var, fields
 
@@ -33,7 +33,6 @@ LARGEST: Final = 32 * 2**20
 """Bytes of a trace that is read at most; the longest that ships has 20,000."""
 _ACTION, _PICKS, _INIT = "mbt::actionTaken", "mbt::nondetPicks", "init"
 _FORMAT: Final = {"format": "ITF", "format-description": "https://apalache-mc.org/docs/adr/015adr-trace.html"}
-_SIZES: Final = tuple(field.name for field in attrs.fields(Instance))
 _KINDS: Final = {dict: "an object", list: "a list", str: "a string"}
 Known = TypeVar("Known")
 T = TypeVar("T", dict[str, Json], list[Json], str)
@@ -55,15 +54,16 @@ class Step:
 
 @attrs.frozen
 class Trace:
-    """One run of one design; ``prop`` names the property that its last state breaks."""
+    """One run of one design of a protocol; ``prop`` names the property that its last state breaks."""
 
     design: str
     atomicity: str
     network: str
-    instance: Instance
+    instance: Sizes
     prop: str | None
     steps: tuple[Step, ...]
     loop: int | None = None
+    protocol: str = attrs.field(default="room", kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         if not self.steps:
@@ -72,10 +72,10 @@ class Trace:
     @classmethod
     def of(
         cls,
-        design: Design,
+        design: AnyDesign,
         atomicity: Atomicity,
         network: Network,
-        instance: Instance,
+        instance: Sizes,
         prop: Property | None,
         run: Sequence[tuple[Action | None, State]],
     ) -> Trace:
@@ -85,7 +85,8 @@ class Trace:
             for action, state in run
         )
         loop = len(steps) - 1 if prop is not None and prop.kind == "liveness" else None
-        return cls(design.name, atomicity, network, instance, prop.name if prop else None, steps, loop)
+        name = prop.name if prop else None
+        return cls(design.name, atomicity, network, instance, name, steps, loop, protocol=design.protocol)
 
     @property
     def description(self) -> str:
@@ -119,8 +120,8 @@ def write(trace: Trace, path: Path) -> None:
 
 def meta(trace: Trace) -> dict[str, str]:
     """The ``#meta`` of a trace's file: the format, what it is a run of, and what it breaks."""
-    sizes = {size: str(getattr(trace.instance, size)) for size in _SIZES}
-    run = {"design": trace.design, "atomicity": trace.atomicity, "network": trace.network}
+    sizes = {size: str(count) for size, count in attrs.asdict(trace.instance).items()}
+    run = {"protocol": trace.protocol, "design": trace.design, "atomicity": trace.atomicity, "network": trace.network}
     return _FORMAT | run | sizes | {"property": trace.prop or "", "description": trace.description}
 
 
@@ -176,19 +177,23 @@ def _parse(document: object) -> Trace:
     if not isinstance(document, dict):
         raise TraceError("not a trace: a trace is a JSON object")
     meta = _member(document, "#meta", dict, "the trace")
-    design, atomicity, network, prop, *sizes = (
-        _member(meta, name, str, "the #meta of the trace")
-        for name in ("design", "atomicity", "network", "property", *_SIZES)
+    about = "the #meta of the trace"
+    name, design, atomicity, network, prop = (
+        _member(meta, name, str, about) for name in ("protocol", "design", "atomicity", "network", "property")
     )
+    kind = _known("protocol", name, PROTOCOLS).sizes
+    sizes = {size.name: _member(meta, size.name, str, about) for size in attrs.fields(kind)}
     try:
-        instance = Instance(*(_integer(size, name) for size, name in zip(sizes, _SIZES, strict=True)))
+        instance = kind(**{name: _integer(size, name) for name, size in sizes.items()})
     except ValueError as error:
         raise TraceError(str(error)) from error
     variables = [name for name in _member(document, "vars", list, "the trace") if name not in (_ACTION, _PICKS)]
     states = _member(document, "states", list, "the trace")
     steps = tuple(_step(number, state, variables) for number, state in enumerate(states))
     loop = document.get("loop")
-    return Trace(design, atomicity, network, instance, prop or None, steps, loop if loop is None else _index(loop))
+    return Trace(
+        design, atomicity, network, instance, prop or None, steps, None if loop is None else _index(loop), protocol=name
+    )
 
 
 def _step(number: int, state: object, variables: list[str]) -> Step:
@@ -245,17 +250,23 @@ class Meaning:
     prop: Property | None
 
     @classmethod
-    def of(cls, trace: Trace, design: Design | None = None) -> Meaning:
+    def of(cls, trace: Trace, design: AnyDesign | None = None) -> Meaning:
         """The meaning of a trace; TraceError for a name that nothing has. ``design`` is for one that does not ship."""
         if design is None:
-            design = _known("design", trace.design, DESIGNS)
+            design = _known("design", trace.design, all_designs())
         elif design.name != trace.design:
             raise TraceError(f"the trace is about design {trace.design!r}, not {design.name!r}")
         claimed = {str(level): level for level in design.atomicities}
         atomicity = _known(f"atomicity of {design.name}", trace.atomicity, claimed)
         network = _known("network", trace.network, {name: name for name in get_args(Network)})
-        prop = None if trace.prop is None else _known("property", trace.prop, BY_NAME)
-        return cls(Machine.of(design, atomicity, network, trace.instance), prop)
+        protocol = protocol_of(design)
+        if protocol.name != trace.protocol:
+            raise TraceError(
+                f"the trace is about {trace.protocol!r}, and {design.name} is a design of {protocol.name!r}"
+            )
+        known = {prop.name: prop for prop in protocol.properties}
+        prop = None if trace.prop is None else _known("property", trace.prop, known)
+        return cls(Machine.of(design, atomicity, network, trace.instance, protocol), prop)
 
     def holds(self, formula: Term, state: State, room: int = 0) -> bool:
         """A formula of the protocol or of a property, about one room."""
@@ -263,7 +274,7 @@ class Meaning:
 
     def broken(self, state: State) -> int | None:
         """The first room for which the state is bad, by the formula of the trace's property."""
-        rooms = range(self.machine.model.instance.rooms)
+        rooms = range(self.machine.model.instance.count("room"))
         return next((room for room in rooms if self.prop and self.holds(self.prop.bad, state, room)), None)
 
     def var(self, field: Field, at: int = 0) -> Var:
@@ -290,7 +301,7 @@ class Run:
         return list(zip(self.actions, self.states[:-1], self.states[1:], strict=True))
 
 
-def verify(trace: Trace, design: Design | None = None) -> Run:
+def verify(trace: Trace, design: AnyDesign | None = None) -> Run:
     """Re-execute a trace; TraceError names the first step that the spec does not allow."""
     meaning = Meaning.of(trace, design)
     machine = meaning.machine

@@ -19,11 +19,13 @@ import pytest
 
 from kvlatch.proofs.mutants import MUTANTS, ROWS, Mutant, changed
 from kvlatch.proofs.search import Search, explore
-from kvlatch.spec.designs import DESIGNS, Atomicity, Design, Network
+from kvlatch.spec.designs import DESIGNS, Design
 from kvlatch.spec.merges import MERGES
 from kvlatch.spec.model import Action, Instance, Machine
-from kvlatch.spec.properties import BY_NAME, PROPERTIES, Property
+from kvlatch.spec.properties import BY_NAME, PROPERTIES
 from kvlatch.spec.protocol import RULES, drained, latch, pages, phase, status
+from kvlatch.spec.room import ROOM
+from kvlatch.spec.schema import Atomicity, Network, Property
 from kvlatch.spec.status import F, KVPoll
 from kvlatch.spec.terms import Field, Label, State, Var, where
 from kvlatch.spec.traces import Trace, verify
@@ -104,6 +106,7 @@ class Retelling:
     def told_in(self) -> Design:
         """The design, under a name of its own where it is none that ships."""
         base = MUTANT[self.mutant].design if self.mutant else DESIGNS[self.design]
+        assert isinstance(base, Design)
         if not self.but and self.atomicity in base.atomicities:
             return base
         positions: dict[str, Any] = {**self.but}
@@ -114,7 +117,7 @@ class Retelling:
     @property
     def machine(self) -> Machine:
         rules = MUTANT[self.mutant].rules if self.mutant else RULES
-        return Machine.of(self.told_in, self.atomicity, self.network, self.instance, rules)
+        return Machine.of(self.told_in, self.atomicity, self.network, self.instance, ROOM.with_rows(rules))
 
     @property
     def named_steps(self) -> list[tuple[str, str]]:

@@ -129,10 +129,10 @@ def traces_option(says: str, default: str | None = None) -> Decorator:
 
 
 def chosen_design(name: str | None) -> Design | None:
-    from kvlatch.proofs.prove import UnknownName, design_of
+    from kvlatch.proofs.prove import UnknownName, room_design
 
     try:
-        return None if name is None else design_of(name)
+        return None if name is None else room_design(name)
     except UnknownName as error:
         raise Failure(str(error), USAGE) from error
 

@@ -33,7 +33,7 @@ from kvlatch.reference.oracle.moves import Player
 from kvlatch.reference.oracle.process import Process
 from kvlatch.reference.published.wheels import PublishedError
 from kvlatch.spec.merges import Table
-from kvlatch.spec.properties import Profile
+from kvlatch.spec.schema import Profile
 from kvlatch.spec.traces import SUFFIX, Trace, TraceError, read, write
 
 

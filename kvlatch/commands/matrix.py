@@ -22,10 +22,9 @@ from kvlatch.proofs import pins
 from kvlatch.proofs.prove import Cell, Row, design_of, trace_of
 from kvlatch.proofs.verdicts import Proved, Refuted, Unknown
 from kvlatch.reference.story import Story, text
-from kvlatch.spec.designs import DESIGNS
-from kvlatch.spec.properties import PROPERTIES
+from kvlatch.spec.designs import DESIGNS, Design
+from kvlatch.spec.schema import Protocol
 
-_NAMES: Final = tuple(prop.name for prop in PROPERTIES)
 _LEAST: Final = 9
 """Columns of a property's cells, so that tables below each other line up."""
 _GAP: Final = 2
@@ -65,7 +64,12 @@ def _rounded(times: Mapping[str, float]) -> dict[str, float]:
 
 def tables(cells: Sequence[Cell], width: int) -> Iterable[Table]:
     """The matrix, as many properties side by side as fit, one at least; two numbers are for one worker and for two."""
-    names = [name for name in _NAMES if any(cell.prop == name for cell in cells)]
+    for protocol, group in groupby(cells, key=lambda cell: cell.row.protocol):
+        yield from _tables(protocol, list(group), width)
+
+
+def _tables(protocol: Protocol, cells: Sequence[Cell], width: int) -> Iterable[Table]:
+    names = [prop.name for prop in protocol.properties if any(cell.prop == prop.name for cell in cells)]
     by_place = {(cell.row, cell.prop): pins.text(cell.verdict) for cell in cells}
     rows = list(dict.fromkeys(cell.row for cell in cells))
     groups = [list(group) for _, group in groupby(rows, key=lambda row: (row.design, row.atomicity))]
@@ -214,6 +218,7 @@ def _story(cell: Cell) -> Story:
 
 def _place(design: str) -> tuple[str | None, int | None]:
     """File and line of the merge of a user's own design; nothing for one that ships, which is not theirs to mend."""
-    merge = None if design in DESIGNS else inspect.unwrap(design_of(design).merge)
+    mine = None if design in DESIGNS else design_of(design)
+    merge = inspect.unwrap(mine.merge) if isinstance(mine, Design) else None
     code = getattr(merge, "__code__", None)
     return (None, None) if code is None else (code.co_filename, code.co_firstlineno)

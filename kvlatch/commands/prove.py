@@ -30,8 +30,7 @@ from kvlatch.proofs.certificates import Refused, certify, check_target
 from kvlatch.proofs.prove import Cell, Disagreement, Row, UnknownName, design_of, select, trace_name, trace_of
 from kvlatch.proofs.prove import prove as decide
 from kvlatch.proofs.verdicts import Unknown
-from kvlatch.spec.designs import DESIGNS
-from kvlatch.spec.properties import BY_NAME
+from kvlatch.spec.protocols import PROTOCOLS, all_designs
 from kvlatch.spec.traces import SUFFIX, write
 
 if TYPE_CHECKING:
@@ -121,17 +120,18 @@ def _rows(designs: Sequence[str], atomicities: Sequence[str], workers: Sequence[
 
 
 def _properties(wanted: Sequence[str]) -> list[str]:
+    known = list(dict.fromkeys(prop.name for protocol in PROTOCOLS.values() for prop in protocol.properties))
     for name in wanted:
-        if name not in BY_NAME:
-            raise UnknownName(f"no property is called {name!r}: they are {', '.join(BY_NAME)}")
-    return [name for name in BY_NAME if name in wanted or not wanted]
+        if name not in known:
+            raise UnknownName(f"no property is called {name!r}: they are {', '.join(known)}")
+    return [name for name in known if name in wanted or not wanted]
 
 
 def _can_be_certified(target: Path | None, rows: Sequence[Row]) -> None:
     """Say before the proofs, not after them, that their certificates cannot be written."""
     if target is None:
         return
-    if strange := [row.design for row in rows if row.design not in DESIGNS]:
+    if strange := [row.design for row in rows if row.design not in all_designs()]:
         raise Failure(f"{strange[0]} does not ship with kvlatch, so nobody else could check its certificates", USAGE)
     try:
         check_target(target)
@@ -149,7 +149,7 @@ def _decide(rows: Sequence[Row], names: Sequence[str], *, thorough: bool, as_jso
             if as_json:
                 for cell in cells:
                     click.echo(json.dumps(matrix.as_json(cell)))
-    return [cell for row in rows for cell in decided[row]]
+    return [cell for row in rows for cell in decided.get(row, [])]
 
 
 def _report(cells: Sequence[Cell], seconds: float, out: Outputs) -> int:
@@ -209,7 +209,7 @@ def _write_traces(cells: Sequence[Cell], folder: Path, *, as_json: bool) -> None
         put(out, show.table(trace_of(first), design_of(first.row.design)))
     for path, cell in found.items():
         out.print(f"{path}: {trace_of(cell).description}", highlight=False, soft_wrap=True, markup=False)
-    design = [] if first.row.design in DESIGNS else ["--design", first.row.design]
+    design = [] if first.row.design in all_designs() else ["--design", first.row.design]
     again = shlex.join(["kvlatch", "show", str(next(iter(found))), *design])
     out.print(f"see a trace with: {again}", highlight=False, soft_wrap=True, markup=False)
 

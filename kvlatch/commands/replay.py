@@ -37,7 +37,7 @@ from kvlatch.reference.published.wheels import PublishedError
 from kvlatch.spec import protocol
 from kvlatch.spec.designs import Design
 from kvlatch.spec.model import Action
-from kvlatch.spec.properties import Property
+from kvlatch.spec.schema import Property
 from kvlatch.spec.status import ABSENT, F, S
 from kvlatch.spec.terms import fields
 from kvlatch.spec.traces import Run, Trace, TraceError, read, verify
@@ -187,8 +187,8 @@ def on_sglang(
     prop = _judged(run)
     if trace.atomicity == "cas":
         raise CannotReplay("the trace compares and swaps, which no published version does: take a locked or split one")
-    if trace.instance.rooms > 1:
-        raise CannotReplay(f"the trace has {trace.instance.rooms} rooms, and this adapter drives one")
+    if (rooms := trace.instance.count("room")) > 1:
+        raise CannotReplay(f"the trace has {rooms} rooms, and this adapter drives one")
     played = [(number, step) for number, action in enumerate(run.actions, 1) if (step := _step(action))]
     if not played:
         raise CannotReplay("no step of the trace touches the status table")

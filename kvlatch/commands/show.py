@@ -23,7 +23,7 @@ from kvlatch.reference.story import Kind, Line, Story, mermaid
 from kvlatch.spec import protocol
 from kvlatch.spec.designs import Design
 from kvlatch.spec.model import Action, named
-from kvlatch.spec.properties import Property
+from kvlatch.spec.schema import AnyDesign, Property
 from kvlatch.spec.status import ABSENT, KVPoll
 from kvlatch.spec.terms import Field, State, fields
 from kvlatch.spec.traces import Meaning, Trace, TraceError, read, verify
@@ -34,7 +34,7 @@ _WITH_SENDER: Final = ("boot", "running", "inflight", "clearing", "forgetting")
 """The phases of a request in which there is a sender to poll."""
 
 
-def table(trace: Trace, design: Design | None = None) -> Story:
+def table(trace: Trace, design: AnyDesign | None = None) -> Story:
     """Verify a trace and put it into words, to be printed with ``rich``; TraceError if the spec forbids it."""
     run = verify(trace, design)
     last, prop = run.states[-1], run.meaning.prop

@@ -26,8 +26,9 @@ from kvlatch.reference.arrays.tables import (
     Tables,
     Worker,
 )
-from kvlatch.spec.designs import Design, Network
+from kvlatch.spec.designs import Design
 from kvlatch.spec.merges import KEEP, table
+from kvlatch.spec.schema import Network
 from kvlatch.spec.status import KVPoll
 
 KEEPS: Final = 255

@@ -33,7 +33,8 @@ from kvlatch.reference.arrays import steps
 from kvlatch.reference.arrays.core import At, Core
 from kvlatch.reference.arrays.device import UNSEEN, Array, first_of_each, module, to_host
 from kvlatch.reference.arrays.tables import NONE, Pages, Phase, Tables
-from kvlatch.spec.designs import Atomicity, Design, Network
+from kvlatch.spec.designs import Design
+from kvlatch.spec.schema import Atomicity, Network
 
 Integers = int | npt.ArrayLike
 

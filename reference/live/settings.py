@@ -13,8 +13,9 @@ import attrs
 
 from kvlatch.reference.oracle.merge_table import as_merge
 from kvlatch.spec import merges
-from kvlatch.spec.designs import Atomicity, Design
+from kvlatch.spec.designs import Design
 from kvlatch.spec.merges import KEEP
+from kvlatch.spec.schema import Atomicity
 from kvlatch.spec.status import KVPoll
 
 EngineRole = Literal["prefill", "decode"]

@@ -30,7 +30,7 @@ from kvlatch.reference.logs.laws import EVENTS, SILENT, STATUSES, Laws
 from kvlatch.reference.logs.read import CannotCheck, LogError, open_log
 from kvlatch.reference.logs.rooms import GPU_BLOCK, REVIVED, Broken, Rooms, Tables
 from kvlatch.spec.designs import Design
-from kvlatch.spec.properties import Profile
+from kvlatch.spec.schema import Profile
 
 Engine = Literal["auto", "numpy", "fast", "cupy"]
 CHUNK: Final = 1 << 18

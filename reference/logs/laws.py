@@ -18,7 +18,8 @@ import numpy.typing as npt
 from kvlatch.spec.designs import DESIGNS, Design
 from kvlatch.spec.merges import KEEP
 from kvlatch.spec.model import Instance, Machine
-from kvlatch.spec.properties import BY_NAME, PROPERTIES, Profile
+from kvlatch.spec.properties import BY_NAME, PROPERTIES
+from kvlatch.spec.schema import Profile
 from kvlatch.spec.status import ABSENT, TERMINAL, F, KVPoll, S, T, W
 
 Number = TypeVar("Number", int, npt.NDArray[np.uint8])

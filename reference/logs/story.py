@@ -20,7 +20,7 @@ from kvlatch.reference.logs.read import LogError, Note, open_log
 from kvlatch.reference.logs.rooms import Rooms, Tables
 from kvlatch.reference.story import Kind, Line, Story
 from kvlatch.spec.designs import Design
-from kvlatch.spec.properties import Profile
+from kvlatch.spec.schema import Profile
 
 UNNAMED: Final = "log"
 """The column of events whose thread the log does not name."""

@@ -32,7 +32,8 @@ from kvlatch.reference.oracle.formulas import labels
 from kvlatch.reference.oracle.moves import Move, Player, Seen
 from kvlatch.reference.story import Kind, Line, Story, text
 from kvlatch.spec.model import Instance
-from kvlatch.spec.properties import BY_NAME, PROPERTIES, Profile
+from kvlatch.spec.properties import BY_NAME, PROPERTIES
+from kvlatch.spec.schema import Profile
 from kvlatch.spec.status import ABSENT
 from kvlatch.spec.traces import Step as TraceStep
 from kvlatch.spec.traces import Trace
@@ -149,8 +150,8 @@ def text_of(trace: Trace) -> str:
         Move(step.thread or "", None) if step.action == GOES_ON else Move.parse(_event(step))
         for step in trace.steps[1:]
     ]
-    sizes = trace.instance
-    return " ".join([f"{trace.network}-{sizes.chunks}-{sizes.workers}-{sizes.requests}", *map(str, moves)])
+    sizes = "-".join(str(trace.instance.count(sort)) for sort in ("chunk", "worker", "request"))
+    return " ".join([f"{trace.network}-{sizes}", *map(str, moves)])
 
 
 def _event(step: TraceStep) -> str:

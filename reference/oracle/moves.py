@@ -12,7 +12,7 @@ from typing import Final, Literal, Protocol, get_args, runtime_checkable
 
 import attrs
 
-from kvlatch.spec.designs import Network
+from kvlatch.spec.schema import Network
 from kvlatch.spec.status import KVPoll
 
 RoomId = int | str

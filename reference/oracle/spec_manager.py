@@ -22,7 +22,9 @@ from kvlatch.reference.oracle.moves import BOOTSTRAP, SCHEDULER, Call, Script, S
 from kvlatch.spec import protocol
 from kvlatch.spec.designs import Design
 from kvlatch.spec.model import Action, Instance, Machine
-from kvlatch.spec.protocol import GENERATION, RULES, Rule
+from kvlatch.spec.protocol import GENERATION, RULES
+from kvlatch.spec.room import ROOM
+from kvlatch.spec.schema import Rule
 from kvlatch.spec.status import KVPoll
 from kvlatch.spec.terms import Field, State, Term, Var
 
@@ -51,7 +53,8 @@ class SpecManager:
     def _play(self, script: Script) -> Seen:
         instance = _instance(script)
         if instance not in self._rows:
-            self._rows[instance] = _Rows.of(Machine.of(self.design, "locked", "disorderly", instance, self.rules))
+            protocol = ROOM.with_rows(self.rules)
+            self._rows[instance] = _Rows.of(Machine.of(self.design, "locked", "disorderly", instance, protocol))
         rows = self._rows[instance]
         place, seen = tuple(rows.machine.initial().values()), Seen(None)
         for step in script:
@@ -169,7 +172,7 @@ class _Turn:
 
     def send_rest(self) -> None:
         """The scheduler polls or aborts no request that is still running: its chunks have all been sent."""
-        for chunk in range(self.machine.model.instance.chunks):
+        for chunk in range(self.machine.model.instance.count("chunk")):
             self.take("enqueue", SCHEDULER, chunk)
 
     def go_on(self, thread: str, pc: Var) -> None:

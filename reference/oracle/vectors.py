@@ -43,7 +43,8 @@ from kvlatch.reference.oracle.moves import BOOTSTRAP, EVENTS, SCHEDULER, Call, M
 from kvlatch.reference.oracle.process import line, parse, reply
 from kvlatch.reference.oracle.vector_plays import Chosen, Size, breaches, breaks, choose, situations
 from kvlatch.reference.oracle.wrong_managers import WRONG
-from kvlatch.spec.properties import BY_NAME, Profile
+from kvlatch.spec.properties import BY_NAME
+from kvlatch.spec.schema import Profile
 from kvlatch.spec.status import TERMINAL, KVPoll
 
 FORMAT: Final = 1

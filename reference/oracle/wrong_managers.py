@@ -15,7 +15,8 @@ from kvlatch.reference.oracle.moves import Bounds
 from kvlatch.reference.oracle.spec_manager import SpecManager
 from kvlatch.spec.designs import DESIGNS, Design
 from kvlatch.spec.merges import failed_else_max, failure_overrides
-from kvlatch.spec.protocol import RULES, Rule, bootstrap_gen, gen, pages, present, stamp, status
+from kvlatch.spec.protocol import RULES, bootstrap_gen, gen, pages, present, stamp, status
+from kvlatch.spec.schema import Rule
 from kvlatch.spec.status import B, S
 from kvlatch.spec.terms import Field, Term, where
 

@@ -18,9 +18,10 @@ import pytest
 from kvlatch.commands.explore import page
 from kvlatch.proofs import pins
 from kvlatch.reference.story import Line, Story
-from kvlatch.spec.designs import DESIGNS, Atomicity, Network
+from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.model import Instance, Machine, named
 from kvlatch.spec.properties import PROPERTIES
+from kvlatch.spec.schema import Atomicity, Network
 from kvlatch.spec.traces import Step, Trace, TraceError, read, verify, write
 from tests.browser import DARK, needs_browser, visit
 

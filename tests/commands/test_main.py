@@ -144,7 +144,7 @@ def test_every_pinned_trace_is_a_run_of_its_design_that_breaks_its_property() ->
     """And there is one for each refuted verdict, with the pinned number of steps."""
     pinned = pins.pinned()
     lengths = {
-        (trace.design, trace.atomicity, trace.instance.workers, trace.prop): len(verify(trace).actions)
+        (trace.design, trace.atomicity, trace.instance.count("worker"), trace.prop): len(verify(trace).actions)
         for trace in map(read, TRACES.glob("*.itf.json"))
     }
     for key, word in pinned.items():

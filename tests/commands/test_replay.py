@@ -13,10 +13,11 @@ from kvlatch.commands.replay import CannotReplay, on_sglang, on_spec
 from kvlatch.proofs.search import Search, explore
 from kvlatch.reference.published.sglang import scripts as sglang
 from kvlatch.reference.published.sglang.scripts import Observation, Step
-from kvlatch.spec.designs import DESIGNS, Atomicity, Network
+from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.merges import KEEP, Merge, failed_else_max, first_terminal_wins
 from kvlatch.spec.model import Instance, Machine
 from kvlatch.spec.properties import BY_NAME, PROPERTIES
+from kvlatch.spec.schema import Atomicity, Network
 from kvlatch.spec.status import ABSENT, KVPoll
 from kvlatch.spec.traces import Trace, TraceError
 

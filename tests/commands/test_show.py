@@ -12,9 +12,10 @@ from rich.console import Console
 from kvlatch.commands.show import table
 from kvlatch.proofs.search import Search, explore
 from kvlatch.reference.story import Story, mermaid
-from kvlatch.spec.designs import DESIGNS, Atomicity
+from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.model import Instance, Machine
 from kvlatch.spec.properties import BY_NAME, PROPERTIES
+from kvlatch.spec.schema import Atomicity
 from kvlatch.spec.traces import Trace, TraceError
 
 

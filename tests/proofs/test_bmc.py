@@ -10,9 +10,10 @@ from kvlatch.proofs import bmc
 from kvlatch.proofs.bmc import Undecided, Unrolling, script
 from kvlatch.proofs.mutants import MUTANTS
 from kvlatch.proofs.search import explore
-from kvlatch.spec.designs import DESIGNS, Atomicity
+from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.model import Action, Instance, Machine
-from kvlatch.spec.properties import BY_NAME, PROPERTIES, Property
+from kvlatch.spec.properties import BY_NAME, PROPERTIES
+from kvlatch.spec.schema import Atomicity, Property
 from kvlatch.spec.terms import Any
 
 SMALLEST = Instance(workers=1, chunks=1)

@@ -22,16 +22,24 @@ from kvlatch.proofs import recheck
 from kvlatch.proofs.bmc import script
 from kvlatch.proofs.certificates import Refused, certify, check_target, same
 from kvlatch.proofs.induction import Invariant, Theory
-from kvlatch.proofs.lemmas import LEMMAS
 from kvlatch.proofs.parametric import AnyWorkers
 from kvlatch.proofs.prove import Cell, Row, decide
 from kvlatch.proofs.recheck import MANIFEST, Malformed, Manifest, Theorem, answer, demanded, files_in, opened
 from kvlatch.proofs.verdicts import Proved
 from kvlatch.proofs.worlds import EVERYTHING, scope_of
-from kvlatch.spec.designs import DESIGNS, Atomicity
+from kvlatch.spec.designs import DESIGNS
+from kvlatch.spec.lemmas import LEMMAS
 from kvlatch.spec.model import ANY, Machine
 from kvlatch.spec.properties import PROPERTIES
+from kvlatch.spec.room import ROOM
+from kvlatch.spec.schema import Atomicity
 from kvlatch.spec.traces import Meaning, read, verify
+
+
+def scope(workers: int) -> str:
+    """The scope of a proof about so many workers, or any number."""
+    return scope_of(ROOM, EVERYTHING.instance(workers), EVERYTHING.network)
+
 
 STEP = "fix-a.locked/step-create.smt2"
 TRACE = "seed-control.no-ghost.itf.json"
@@ -94,7 +102,7 @@ def test_a_round_trip_finds_nothing(written: Path) -> None:
     assert report == recheck.Report(2, 3, len(files_in(written)), ())
     theorems = Manifest.read(written).theorems
     assert [(theorem.prop, theorem.scope) for theorem in theorems] == [
-        (prop, scope_of(ANY)) for prop in ("terminal-sticky", "released-once")
+        (prop, scope(ANY)) for prop in ("terminal-sticky", "released-once")
     ]
 
 
@@ -206,7 +214,7 @@ def test_an_obligation_dropped_altogether(certs: Path) -> None:
             f"{MANIFEST}: fix-a locked no-pin: without the obligation: property no-pin",
         ),
         (
-            lambda doc: doc["theorems"][0].update(scope=scope_of(3)),
+            lambda doc: doc["theorems"][0].update(scope=scope(3)),
             f"{LISTED}: unknown obligation: step leave",
         ),
         (lambda doc: doc["theorems"].pop(), "fix-a.locked/property-released-once.smt2: part of no theorem"),
@@ -303,30 +311,30 @@ def test_what_is_demanded_is_what_is_proved(name: str, atomicity: Atomicity, wor
     theory = (Theory if workers else AnyWorkers).of(machine)
     invariant = Invariant(theory, tuple(theory.claim(lemma) for lemma in LEMMAS[:1]))
     for prop in PROPERTIES:
-        theorem = Theorem(name, atomicity, prop.name, scope_of(workers), (), ())
+        theorem = Theorem(name, atomicity, prop.name, scope(workers), (), ())
         assert sorted(demanded(theorem)) == sorted(obligation.name for obligation in invariant.obligations(prop))
 
 
 def test_the_prover_names_scopes_in_the_same_words(cells: list[Cell]) -> None:
     """The scope of a proof is one that the checker can read back."""
-    assert {cell.verdict.scope for cell in cells if isinstance(cell.verdict, Proved)} == {scope_of(ANY)}
+    assert {cell.verdict.scope for cell in cells if isinstance(cell.verdict, Proved)} == {scope(ANY)}
 
 
 def test_names_that_nothing_has() -> None:
     """A theorem about a design or an atomicity that the spec lacks is refused."""
     with pytest.raises(Malformed, match="the spec has no such"):
-        demanded(Theorem("latch", "split", "no-pin", scope_of(ANY), (), ()))
+        demanded(Theorem("latch", "split", "no-pin", scope(ANY), (), ()))
 
 
 def test_a_proof_for_so_many_workers(tmp_path: Path) -> None:
     """Its certificate says how many, and is rechecked like any other."""
     ((cell,),) = decide("fix-a", "locked", [1], ["terminal-sticky"])
     assert isinstance(cell.verdict, Proved)
-    narrower = attrs.evolve(cell, verdict=attrs.evolve(cell.verdict, scope=scope_of(1)))
+    narrower = attrs.evolve(cell, verdict=attrs.evolve(cell.verdict, scope=scope(1)))
     certify([narrower], tmp_path / "certs")
     assert recheck.recheck(tmp_path / "certs").findings == ()
     assert same(tmp_path / "certs") == []
-    assert [theorem.scope for theorem in Manifest.read(tmp_path / "certs").theorems] == [scope_of(1)]
+    assert [theorem.scope for theorem in Manifest.read(tmp_path / "certs").theorems] == [scope(1)]
 
 
 def test_an_older_directory_is_replaced(certs: Path, cells: list[Cell]) -> None:

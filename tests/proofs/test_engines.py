@@ -12,9 +12,10 @@ from kvlatch.proofs.columns import Columns, Layout
 from kvlatch.proofs.induction import Theory, new_solver
 from kvlatch.proofs.search import explore
 from kvlatch.proofs.terms import width
-from kvlatch.spec.designs import DESIGNS, Atomicity, Design, Network
+from kvlatch.spec.designs import DESIGNS, Design
 from kvlatch.spec.model import Action, Instance, Machine
 from kvlatch.spec.properties import PROPERTIES
+from kvlatch.spec.schema import Atomicity, Network
 from kvlatch.spec.terms import State, assign, evaluate
 from kvlatch.spec.traces import Trace, read, verify, write
 

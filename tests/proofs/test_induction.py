@@ -12,16 +12,18 @@ import z3
 
 from kvlatch.proofs import solvers
 from kvlatch.proofs.induction import Invariant, Obligation, Step, Theory, keep, new_solver
-from kvlatch.proofs.lemmas import LEMMAS, Lemma
 from kvlatch.proofs.mutants import MUTANTS, Mutant
 from kvlatch.proofs.ranking import BITS, greatest
 from kvlatch.proofs.search import Search, explore
 from kvlatch.proofs.terms import width
-from kvlatch.proofs.worlds import EVERYTHING, WORLDS, World
-from kvlatch.spec.designs import DESIGNS, Atomicity
+from kvlatch.proofs.worlds import EVERYTHING, WORLDS
+from kvlatch.spec.designs import DESIGNS
+from kvlatch.spec.lemmas import LEMMAS
 from kvlatch.spec.model import MAX_CHUNKS, Instance, Machine, build, named
-from kvlatch.spec.properties import BY_NAME, PROPERTIES, Property
-from kvlatch.spec.protocol import RULES, Rule, chunk, gen, phase, status
+from kvlatch.spec.properties import BY_NAME, PROPERTIES
+from kvlatch.spec.protocol import RULES, chunk, gen, phase, status
+from kvlatch.spec.room import ROOM
+from kvlatch.spec.schema import Atomicity, Lemma, Property, Rule, World
 from kvlatch.spec.terms import FALSE, TRUE, Term
 
 BY_LEMMA = {lemma.name: lemma for lemma in LEMMAS}
@@ -60,6 +62,7 @@ def kept(design: str, level: Atomicity = "locked", workers: int = 1) -> Invarian
 @functools.cache
 def mutated(mutant: Mutant) -> Theory:
     """A mutant in an instance of its size, where the room id is used again and the network is disorderly."""
+    assert isinstance(mutant.instance, Instance)
     twice = attrs.evolve(mutant, network="disorderly", instance=attrs.evolve(mutant.instance, requests=2))
     return Theory.of(twice.machine)
 
@@ -329,9 +332,9 @@ def test_the_rank_of_a_run_descends(design: str, level: Atomicity) -> None:
 @pytest.mark.parametrize(
     "rule",
     [
-        Rule("look again", "worker", "idle", "idle", chunk == "queued", per_chunk=True),
+        Rule("look again", "worker", "idle", "idle", chunk == "queued", per="chunk"),
         Rule("poll again", "scheduler", "free", "free", phase == "inflight"),
-        Rule("give back", "worker", "taken", "idle", TRUE, {chunk: "queued"}, per_chunk=True),
+        Rule("give back", "worker", "taken", "idle", TRUE, {chunk: "queued"}, per="chunk"),
         Rule("start over", "scheduler", "free", "free", phase == "inflight", {phase: "running", chunk: "unsent"}),
         Rule("come back", "scheduler", "free", "free", phase == "done", {phase: "new", gen: "first"}, requests=2),
     ],
@@ -340,8 +343,9 @@ def test_the_rank_of_a_run_descends(design: str, level: Atomicity) -> None:
 def test_a_row_that_does_not_descend_is_caught(rule: Rule) -> None:
     """A row that changes nothing or goes back is caught, it alone, by both solvers; the search finds the cycle."""
     rules = (*RULES, rule)
-    theory = Theory.of(Machine.of(DESIGNS["latch"], "locked", EVERYTHING.network, EVERYTHING.instance(1), rules))
+    mutant, latch = ROOM.with_rows(rules), DESIGNS["latch"]
+    theory = Theory.of(Machine.of(latch, "locked", EVERYTHING.network, EVERYTHING.instance(1), mutant))
     assert rising(claimed(theory)) == {rule.name}
     ends = Property("ends", "No run goes on for ever.", FALSE, kind="liveness", broken="it goes on")
     instance = Instance(requests=rule.requests)
-    assert explore(Machine.of(DESIGNS["latch"], "locked", "orderly", instance, rules), [ends]).cyclic
+    assert explore(Machine.of(DESIGNS["latch"], "locked", "orderly", instance, ROOM.with_rows(rules)), [ends]).cyclic

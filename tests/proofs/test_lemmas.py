@@ -6,13 +6,14 @@ import pytest
 import z3
 
 from kvlatch.proofs.induction import Invariant, conjunction, new_solver
-from kvlatch.proofs.lemmas import BY_NAME, FEW, LEMMAS, Lemma
 from kvlatch.proofs.parametric import AnyWorkers
 from kvlatch.proofs.worlds import EVERYTHING
-from kvlatch.spec.designs import DESIGNS, Atomicity
+from kvlatch.spec.designs import DESIGNS
+from kvlatch.spec.lemmas import BY_NAME, FEW, LEMMAS
 from kvlatch.spec.model import ANY, Machine
 from kvlatch.spec.properties import BY_NAME as PROPERTY
 from kvlatch.spec.properties import PROPERTIES
+from kvlatch.spec.schema import Atomicity, Lemma
 
 
 class Pool:

@@ -11,17 +11,19 @@ import z3
 
 from kvlatch.proofs import solvers
 from kvlatch.proofs.induction import Claim, Invariant, Obligation, Step, new_solver
-from kvlatch.proofs.lemmas import BY_NAME as BY_LEMMA
-from kvlatch.proofs.lemmas import LEMMAS, Lemma, implies, some_worker
 from kvlatch.proofs.mutants import MUTANTS, Mutant, without
 from kvlatch.proofs.parametric import AnyWorkers, effectively_propositional, footprint
 from kvlatch.proofs.search import explore
 from kvlatch.proofs.verdicts import Case, Proved, Unknown, earn
 from kvlatch.proofs.worlds import WORLDS
-from kvlatch.spec.designs import DESIGNS, Atomicity, Design
+from kvlatch.spec.designs import DESIGNS, Design
+from kvlatch.spec.lemmas import BY_NAME as BY_LEMMA
+from kvlatch.spec.lemmas import LEMMAS, implies, some_worker
 from kvlatch.spec.model import ANY, EVERY, HERE, Action, Instance, Machine, job_room, named
-from kvlatch.spec.properties import BY_NAME, PROPERTIES, Property
-from kvlatch.spec.protocol import RULES, Rule, job, pages, phase, worker
+from kvlatch.spec.properties import BY_NAME, PROPERTIES
+from kvlatch.spec.protocol import RULES, job, pages, phase, worker
+from kvlatch.spec.room import ROOM
+from kvlatch.spec.schema import AnyDesign, Atomicity, Lemma, Property, Rule
 from kvlatch.spec.terms import TRUE, All, ForAll, Label, Term, Var, free
 
 LATCH = DESIGNS["latch"]
@@ -30,9 +32,9 @@ OTHERS = ("leave", "elsewhere")
 """What other rooms can do to this one."""
 
 
-def theory_of(rules: tuple[Rule, ...] = RULES, design: Design = LATCH, level: Atomicity = "locked") -> AnyWorkers:
+def theory_of(rules: tuple[Rule, ...] = RULES, design: AnyDesign = LATCH, level: Atomicity = "locked") -> AnyWorkers:
     instance = Instance(workers=ANY, chunks=2, requests=2)
-    return AnyWorkers.of(Machine.of(design, level, "disorderly", instance, rules))
+    return AnyWorkers.of(Machine.of(design, level, "disorderly", instance, ROOM.with_rows(rules)))
 
 
 def claimed(theory: AnyWorkers, lemmas: Sequence[Lemma] = LEMMAS) -> Invariant:
@@ -82,7 +84,7 @@ ALL = claimed(THEORY)
 
 @pytest.fixture(scope="module")
 def case() -> Case:
-    return Case.of(ALL, PROPERTIES, "everything")
+    return Case.of(ALL, PROPERTIES)
 
 
 def test_both_solvers_discharge_every_obligation(case: Case) -> None:
@@ -118,7 +120,7 @@ def test_it_is_a_proof_of_all_that_one_worker_and_two_do(case: Case) -> None:
 def test_without_a_lemma_nothing_is_proved() -> None:
     """Unless one worker alone has a chunk, another that gives up loses it for the first: a step is open."""
     broken = claimed(THEORY, [lemma for lemma in LEMMAS if lemma.name != "one carrier"])
-    case = Case.of(broken, PROPERTIES, "everything")
+    case = Case.of(broken, PROPERTIES)
     assert case.startable == set()
     failed = [answer for answer in case.answers.values() if not answer.discharged]
     assert [(answer.name, answer.z3) for answer in failed] == [("step check_status worker=0 chunk=0", "sat")]
@@ -306,7 +308,7 @@ def test_for_each_worker_there_is_another_is_refused(claim: Term) -> None:
     """Each would bring the next, and nothing would be decidable any more."""
     [term, *_] = THEORY.machine.model.instances(claim)
     with pytest.raises(ValueError, match="not effectively propositional"):
-        effectively_propositional(term)
+        effectively_propositional(term, "worker")
     with pytest.raises(ValueError, match="not effectively propositional"):
         THEORY.claim(Lemma("another", claim))
 
@@ -324,7 +326,7 @@ def test_for_each_worker_there_is_another_is_refused(claim: Term) -> None:
 def test_what_is_decidable_is_accepted(claim: Term) -> None:
     """Of each worker, that all others are such; of the room, that there is a worker or that all are such."""
     for term in THEORY.machine.model.instances(claim):
-        effectively_propositional(term)
+        effectively_propositional(term, "worker")
 
 
 def test_any_number_of_workers_is_no_machine_to_run() -> None:
@@ -357,7 +359,7 @@ def test_the_script_says_what_z3_is_asked() -> None:
 
 TRIED = [
     *((world.network, world.instance(workers)) for workers in (1, 2) for world in WORLDS),
-    *((world.network, attrs.evolve(world.instance(3), chunks=1)) for world in WORLDS[:3]),
+    *((world.network, Instance(workers=3, chunks=1, requests=world.sizes.count("request"))) for world in WORLDS[:3]),
 ]
 
 

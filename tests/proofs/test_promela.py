@@ -14,9 +14,10 @@ import pytest
 
 from kvlatch.proofs.promela import SpinFailed, missing, promela, spin
 from kvlatch.proofs.search import explore
-from kvlatch.spec.designs import DESIGNS, Atomicity
+from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.model import Instance, Machine, build
-from kvlatch.spec.properties import BY_NAME, PROPERTIES, Property
+from kvlatch.spec.properties import BY_NAME, PROPERTIES
+from kvlatch.spec.schema import Atomicity, Property
 
 SMALLEST = Instance(workers=1, chunks=1, requests=1)
 LARGER = Instance(workers=2, chunks=2, requests=2, rooms=2)

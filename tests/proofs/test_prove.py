@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import attrs
 import pytest
 
 from kvlatch.proofs import prove
-from kvlatch.proofs.lemmas import BY_NAME as BY_LEMMA
 from kvlatch.proofs.prove import Cell, Disagreement, Row, UnknownName, decide, design_of, select, trace_name, trace_of
 from kvlatch.proofs.verdicts import Proved, Refuted, Unknown
 from kvlatch.proofs.worlds import WORLDS
 from kvlatch.spec.designs import DESIGNS
+from kvlatch.spec.lemmas import BY_NAME as BY_LEMMA
+from kvlatch.spec.protocols import PROTOCOLS
+from kvlatch.spec.room import ROOM
 from kvlatch.spec.traces import verify
 
 MINE = """
@@ -55,7 +58,7 @@ def test_a_changed_latch_breaks_what_the_change_was_for(
 
 def test_latch_is_proved_for_one_and_for_two_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A proof for two workers is one for any number, is passed on to one, and says so; here one lemma is enough."""
-    monkeypatch.setattr(prove, "LEMMAS", (BY_LEMMA["first terminal Failed"],))
+    monkeypatch.setitem(PROTOCOLS, "room", attrs.evolve(ROOM, lemmas=(BY_LEMMA["first terminal Failed"],)))
     two, one = decide("latch", "locked", [2, 1], ["no-resurrection"])
     assert [type(cell.verdict) for cell in (*two, *one)] == [Proved] * 2
     assert {cell.verdict.scope for cell in (*two, *one) if isinstance(cell.verdict, Proved)} == {
@@ -75,7 +78,7 @@ def test_thorough_asks_z3_for_the_length() -> None:
     """A length that Z3 does not confirm is a disagreement, not a verdict."""
     ((cell,),) = decide("seed-control", "locked", [1], ["no-ghost"], thorough=True)
     assert isinstance(cell.verdict, Refuted)
-    row = prove._Row(Row("seed-control", "locked", 1), {})
+    row = prove._Row(Row("seed-control", "locked", 1), ROOM, {})
     longer = Refuted(WORLDS[0], (*cell.verdict.run, ("take", {"worker": 0, "chunk": 0})))
     row.decided["no-ghost"] = Cell(row.row, "no-ghost", longer, 0)
     with pytest.raises(Disagreement, match="8 steps by search, 7 by Z3"):
@@ -84,7 +87,7 @@ def test_thorough_asks_z3_for_the_length() -> None:
 
 def test_a_proof_of_what_the_search_breaks_is_a_disagreement() -> None:
     """The search goes on after a proof, and contradicts it if it can."""
-    row = prove._Row(Row("seed-control", "locked", 1), {})
+    row = prove._Row(Row("seed-control", "locked", 1), ROOM, {})
     proof = Proved("nothing", (), {})
     row.decided["no-ghost"] = Cell(row.row, "no-ghost", proof, 0)
     with pytest.raises(Disagreement, match="no-ghost is proved, and broken in 7 steps"):
@@ -95,7 +98,7 @@ def test_a_proof_of_what_the_search_breaks_is_a_disagreement() -> None:
 
 def test_what_no_engine_decides_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a lemma there is no proof, and without a counterexample no refutation."""
-    monkeypatch.setattr(prove, "LEMMAS", ())
+    monkeypatch.setitem(PROTOCOLS, "room", attrs.evolve(ROOM, lemmas=()))
     ((cell,),) = decide("latch", "locked", [1], ["no-ghost"])
     assert isinstance(cell.verdict, Unknown)
     with pytest.raises(ValueError, match="not refuted"):

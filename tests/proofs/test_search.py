@@ -8,10 +8,12 @@ import pytest
 from kvlatch.proofs.columns import Layout, TooLarge
 from kvlatch.proofs.mutants import MUTANTS
 from kvlatch.proofs.search import Search, explore
-from kvlatch.spec.designs import DESIGNS, Atomicity, Network, guard
+from kvlatch.spec.designs import DESIGNS, guard
 from kvlatch.spec.model import Instance, Machine, named
-from kvlatch.spec.properties import BY_NAME, PROPERTIES, Property
-from kvlatch.spec.protocol import RULES, Rule, phase, status, worker
+from kvlatch.spec.properties import BY_NAME, PROPERTIES
+from kvlatch.spec.protocol import RULES, phase, status, worker
+from kvlatch.spec.room import ROOM
+from kvlatch.spec.schema import Atomicity, Network, Property, Rule
 from kvlatch.spec.terms import FALSE, TRUE, ForAll, State, Term
 
 SMALLEST = Instance(workers=1, chunks=1)
@@ -212,7 +214,7 @@ def test_packing_is_undone_by_unpacking() -> None:
 
 def test_an_instance_that_does_not_fit_is_refused() -> None:
     """A state that needs more than 64 bits is refused before anything is searched, with what it would need."""
-    with pytest.raises(TooLarge, match=r"workers=8.* needs \d+ bits, more than 64$"):
+    with pytest.raises(TooLarge, match=r"8 workers, .*, 1 room needs \d+ bits, more than 64$"):
         explore(machine("latch", "locked", Instance(workers=8, chunks=4, requests=2)), PROPERTIES)
 
 
@@ -237,13 +239,13 @@ ENDS = Property("ends", "No run goes on for ever.", FALSE, kind="liveness", brok
 )  # fmt: skip
 def test_a_cycle_is_reported(rules: tuple[Rule, ...], cyclic: bool, states: int) -> None:
     """A run that can go round for ever is found even where another way leads out, and where no state is bad."""
-    found = explore(Machine.of(DESIGNS["latch"], "locked", "orderly", SMALLEST, rules), [ENDS])
+    found = explore(Machine.of(DESIGNS["latch"], "locked", "orderly", SMALLEST, ROOM.with_rows(rules)), [ENDS])
     assert (found.cyclic, found.states, found.violations) == (cyclic, states, {})
 
 
 def test_cycles_are_looked_for_where_they_matter() -> None:
     """Where no liveness property is asked for, or a stuck state has broken it already, a cycle breaks nothing more."""
-    on = Machine.of(DESIGNS["latch"], "locked", "orderly", SMALLEST, (OPEN, CLOSE, JAM))
+    on = Machine.of(DESIGNS["latch"], "locked", "orderly", SMALLEST, ROOM.with_rows((OPEN, CLOSE, JAM)))
     settlement = BY_NAME["settlement"]
     assert explore(on, [ENDS]).cyclic
     assert explore(on, [settlement, ENDS]).cyclic
@@ -261,5 +263,5 @@ def test_a_cycle_through_a_longer_way_is_reported(design: str, level: Atomicity)
         for here, there in ring
         for conditional in [guard == "skips" if here == "running" else TRUE]
     ]
-    found = explore(Machine.of(DESIGNS[design], level, "orderly", SMALLEST, tuple(rules)), PROPERTIES)
+    found = explore(Machine.of(DESIGNS[design], level, "orderly", SMALLEST, ROOM.with_rows(rules)), PROPERTIES)
     assert found.cyclic is (DESIGNS[design].guard == "skips")

@@ -10,9 +10,15 @@ import pytest
 from kvlatch.proofs import pins
 from kvlatch.proofs.certificates import same
 from kvlatch.proofs.recheck import SHIPPED, Manifest, answer, opened, spec_hash
-from kvlatch.proofs.worlds import WORKERS, WORLDS, scope_of
+from kvlatch.proofs.worlds import EVERYTHING, WORKERS, WORLDS, scope_of
 from kvlatch.spec.model import ANY
+from kvlatch.spec.room import ROOM
 from kvlatch.spec.traces import read
+
+
+def scope(workers: int) -> str:
+    """The scope of a proof about so many workers, or any number."""
+    return scope_of(ROOM, EVERYTHING.instance(workers), EVERYTHING.network)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +32,7 @@ def shipped() -> Iterator[Path]:
 def test_every_pinned_verdict_has_its_certificates(shipped: Path) -> None:
     """Each cell that holds is a theorem for any number of workers; each other is a trace of the pinned length."""
     manifest = Manifest.read(shipped)
-    assert {theorem.scope for theorem in manifest.theorems} == {scope_of(ANY)}
+    assert {theorem.scope for theorem in manifest.theorems} == {scope(ANY)}
     said = {
         (theorem.design, theorem.atomicity, workers, theorem.prop): "holds"
         for theorem in manifest.theorems
@@ -35,9 +41,11 @@ def test_every_pinned_verdict_has_its_certificates(shipped: Path) -> None:
     for name in (name for alike in manifest.shortest for name in alike.traces):
         trace = read(shipped / name)
         (world,) = (
-            w for w in WORLDS if (w.network, w.instance(trace.instance.workers)) == (trace.network, trace.instance)
+            w
+            for w in WORLDS
+            if (w.network, w.instance(trace.instance.count("worker"))) == (trace.network, trace.instance)
         )
-        cell = trace.design, trace.atomicity, trace.instance.workers, str(trace.prop)
+        cell = trace.design, trace.atomicity, trace.instance.count("worker"), str(trace.prop)
         said[cell] = f"{len(trace.steps) - 1}{world.suffix}"
     assert said == pins.pinned()
 

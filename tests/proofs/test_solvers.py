@@ -11,10 +11,10 @@ import z3
 
 from kvlatch.proofs import induction, solvers
 from kvlatch.proofs.induction import Claim, Invariant, Obligation, Theory
-from kvlatch.proofs.lemmas import LEMMAS
 from kvlatch.proofs.solvers import Answers, discharge, standalone
 from kvlatch.proofs.worlds import WORLDS
 from kvlatch.spec.designs import DESIGNS
+from kvlatch.spec.lemmas import LEMMAS
 from kvlatch.spec.model import Machine
 from kvlatch.spec.properties import BY_NAME
 from kvlatch.spec.protocol import phase

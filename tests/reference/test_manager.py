@@ -26,8 +26,9 @@ from kvlatch.reference.oracle.checks import LAWS, examine
 from kvlatch.reference.oracle.explore import BEYOND, STAGES, explore, replay, wander
 from kvlatch.reference.oracle.moves import Bounds, Script, Seen
 from kvlatch.reference.oracle.spec_manager import SpecManager
-from kvlatch.spec.designs import DESIGNS, SWITCHES, Atomicity, Design
+from kvlatch.spec.designs import DESIGNS, SWITCHES, Design
 from kvlatch.spec.merges import KEEP, MERGES
+from kvlatch.spec.schema import Atomicity
 from kvlatch.spec.status import KVPoll
 
 Failed, Bootstrapping, WaitingForInput, Transferring, Success = KVPoll

@@ -8,11 +8,13 @@ import attrs
 import pytest
 
 from kvlatch.spec import protocol
-from kvlatch.spec.designs import DESIGNS, Atomicity, Network
+from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.merges import first_terminal_wins, table
 from kvlatch.spec.model import Action, Instance, Machine, between_steps, build, merge_rows, named
 from kvlatch.spec.properties import BY_NAME, PROPERTIES
-from kvlatch.spec.protocol import RULES, Rule, chunk, pages, phase, stale, status, worker
+from kvlatch.spec.protocol import RULES, chunk, pages, phase, stale, status, worker
+from kvlatch.spec.room import ROOM
+from kvlatch.spec.schema import Atomicity, Network, Rule
 from kvlatch.spec.status import ABSENT, TOMBSTONE, KVPoll
 from kvlatch.spec.terms import TRUE, ForAll, Label, LastChunk, State, Term, Var, fields, free, where
 
@@ -121,11 +123,11 @@ def test_an_effect_on_chunks_without_one_reaches_all() -> None:
     [("scheduler", worker == "idle"), ("scheduler", chunk == "done"), ("worker", stale == "no")],
     ids=["worker", "chunk", "worker's chunk"],
 )
-def test_a_row_must_say_whose_field_it_means(actor: protocol.Actor, when: Term) -> None:
+def test_a_row_must_say_whose_field_it_means(actor: str, when: Term) -> None:
     """A row that asks about a worker or a chunk that it does not have is refused when it is bound."""
     pc = protocol.THREADS[actor].pc.labels[0]
-    with pytest.raises(TypeError, match="the row must say per_chunk, or belong to a worker"):
-        build(Instance(), (Rule("lost", actor, pc, pc, when),))
+    with pytest.raises(TypeError, match="the row must have one, or say per="):
+        build(Instance(), ROOM.with_rows((Rule("lost", actor, pc, pc, when),)))
 
 
 def test_quantifiers_are_conjunctions() -> None:
@@ -347,5 +349,5 @@ def test_with_one_room_every_worker_serves_it() -> None:
 def test_rules_other_than_the_protocol_s_make_a_mutant() -> None:
     """A model of changed rows has the changed step."""
     forget = Rule("forget", "scheduler", "free", "free", TRUE, {pages: where(phase == "new", "none", "released")})
-    on = Machine.of(LATCH, "locked", "orderly", Instance(), (*RULES, forget))
+    on = Machine.of(LATCH, "locked", "orderly", Instance(), ROOM.with_rows((*RULES, forget)))
     assert named(on, run(on, ["create", "forget"]))["pages"] == "released"

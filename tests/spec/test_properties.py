@@ -9,8 +9,9 @@ import pytest
 
 from kvlatch.spec.designs import DESIGNS, SWITCHES
 from kvlatch.spec.model import Instance, Machine, named
-from kvlatch.spec.properties import BY_NAME, PROPERTIES, Property
+from kvlatch.spec.properties import BY_NAME, PROPERTIES
 from kvlatch.spec.protocol import STATE, pages, phase
+from kvlatch.spec.schema import Property
 from kvlatch.spec.terms import fields, free
 
 EACH = pytest.mark.parametrize("prop", PROPERTIES, ids=list(BY_NAME))

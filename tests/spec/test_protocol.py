@@ -10,7 +10,8 @@ import pytest
 from kvlatch.spec import protocol
 from kvlatch.spec.designs import SWITCHES
 from kvlatch.spec.model import between_steps
-from kvlatch.spec.protocol import RULES, STATE, THREADS, Actor, Rule, Thread, chunk, phase
+from kvlatch.spec.protocol import RULES, STATE, THREADS, chunk, phase
+from kvlatch.spec.schema import Rule, Writer
 from kvlatch.spec.status import KVPoll
 from kvlatch.spec.terms import Field, Label, Term, Where, fields, free, value
 
@@ -77,16 +78,16 @@ def test_row_stores_labels_that_exist(rule: Rule) -> None:
 
 @PARTS
 def test_row_touches_one_room_and_one_worker(rule: Rule) -> None:
-    """Only a worker's row has a worker of its own, only a ``per_chunk`` row a chunk; others ask about all or none.
+    """Only a worker's row has a worker of its own, only a ``per`` chunk row a chunk; others ask about all or none.
 
     So no row can reach a second room, or write to a second worker.
     """
     allowed = {"room", "switch"} | ({"worker"} if rule.actor == "worker" else set())
     asks = {owner for term in (rule.when, value(rule.to)) for owner in free(term)}
-    assert asks <= allowed | ({"chunk"} if rule.per_chunk else set())
+    assert asks <= allowed | ({"chunk"} if rule.per else set())
     assert reads(rule) <= allowed | {"chunk"}
     assert {field.owner for field in rule.then} <= allowed | {"chunk"}
-    if not rule.per_chunk:
+    if not rule.per:
         assert all("chunk" not in free(value(term)) for field, term in rule.then.items() if field.owner != "chunk")
 
 
@@ -98,7 +99,7 @@ def test_row_leaves_its_program_counter_to_at_and_to(rule: Rule) -> None:
 
 
 @EACH
-def test_every_place_of_a_thread_is_reached_and_left(actor: Actor, thread: Thread) -> None:
+def test_every_place_of_a_thread_is_reached_and_left(actor: str, thread: Writer) -> None:
     """Each label of a program counter is the start, or reached by some row, and some row leaves it again."""
     rows = [rule for rule in RULES if rule.actor == actor]
     between = {between_steps(rule) for rule in rows if rule.write is not None}
@@ -109,7 +110,7 @@ def test_every_place_of_a_thread_is_reached_and_left(actor: Actor, thread: Threa
 
 
 @EACH
-def test_a_thread_stands_between_read_and_store_under_its_row_s_name(actor: Actor, thread: Thread) -> None:
+def test_a_thread_stands_between_read_and_store_under_its_row_s_name(actor: str, thread: Writer) -> None:
     """The starred labels of a program counter are those of its rows that write, and no others."""
     starred = {label for label in thread.pc.labels if label.endswith("*")}
     assert starred == {between_steps(rule) for rule in RULES if rule.actor == actor and rule.write is not None}

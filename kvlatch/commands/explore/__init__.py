@@ -16,9 +16,10 @@ from kvlatch.proofs.prove import Row, prove, trace_of
 from kvlatch.proofs.verdicts import Refuted
 from kvlatch.reference.logs.read import LogError, is_log
 from kvlatch.reference.logs.story import story
-from kvlatch.spec.designs import Atomicity, Design, Network
+from kvlatch.spec.designs import Design
 from kvlatch.spec.model import Instance, Machine, named
 from kvlatch.spec.properties import BY_NAME
+from kvlatch.spec.schema import Atomicity, Network
 from kvlatch.spec.traces import SUFFIX, Step, Trace, TraceError, read
 
 THREADS: Final = "threads"

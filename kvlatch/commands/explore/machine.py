@@ -14,7 +14,6 @@ from typing import Any
 import attrs
 
 from kvlatch.spec.model import Action, Machine
-from kvlatch.spec.properties import PROPERTIES
 from kvlatch.spec.terms import Var, assign, evaluate
 
 Json = Any
@@ -74,10 +73,10 @@ def as_json(machine: Machine) -> dict[str, object]:
                 "kind": prop.kind,
                 "bad": [
                     evaluate(machine.model.claim(prop.bad, room), algebra)
-                    for room in range(machine.model.instance.rooms)
+                    for room in range(machine.model.instance.count("room"))
                 ],
             }
-            for prop in PROPERTIES
+            for prop in machine.protocol.properties
         ],
     }
 

@@ -15,11 +15,11 @@ import attrs
 import click
 
 from kvlatch.commands.exits import CANNOT, USAGE, Failure
-from kvlatch.proofs.prove import UnknownName, design_of
+from kvlatch.proofs.prove import UnknownName, room_design
 from kvlatch.reference.live.load import POLITE, Load
 from kvlatch.reference.live.records import Role
 from kvlatch.reference.live.settings import Rules, fingerprint
-from kvlatch.spec.designs import Atomicity
+from kvlatch.spec.schema import Atomicity
 
 _NEEDED: Final = {
     "httpx": "httpx", "prometheus_client": "prometheus-client", "jinja2": "jinja2", "matplotlib": "matplotlib",
@@ -129,7 +129,7 @@ def rules_of(name: str) -> Rules:
     """The rules that a reader calls ``DESIGN`` or ``DESIGN/ATOMICITY``; without one, the design's first."""
     design_name, slash, level = name.partition("/")
     try:
-        design = design_of(design_name)
+        design = room_design(design_name)
     except UnknownName as error:
         raise Failure(str(error), USAGE) from error
     levels: tuple[Atomicity, ...] = get_args(Atomicity)

@@ -22,8 +22,9 @@ from kvlatch.proofs.columns import Columns
 from kvlatch.reference.arrays import tables
 from kvlatch.reference.arrays.device import to_host
 from kvlatch.reference.arrays.manager import UPDATES, Batch, Manager, Operation, Part
-from kvlatch.spec.designs import Atomicity, Design, Network
+from kvlatch.spec.designs import Design
 from kvlatch.spec.model import Action, Instance, Machine, named
+from kvlatch.spec.schema import Atomicity, Network
 from kvlatch.spec.status import STATUS
 from kvlatch.spec.terms import State, Var, assign
 

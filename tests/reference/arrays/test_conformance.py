@@ -27,9 +27,10 @@ from kvlatch.reference.arrays.device import Array, NoDevice, module
 from kvlatch.reference.arrays.manager import Batch, NotEnabled
 from kvlatch.reference.arrays.tables import F, S, W
 from kvlatch.spec import traces
-from kvlatch.spec.designs import DESIGNS, Network
+from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.model import Action, Instance
 from kvlatch.spec.protocol import gen, status
+from kvlatch.spec.schema import Network
 from kvlatch.spec.terms import evaluate
 from tests.reference.arrays import cupy_facade
 from tests.reference.arrays.lockstep import (
@@ -177,7 +178,7 @@ def test_every_situation_is_run(record_property: Callable[[str, object], None]) 
 
 def _interleaved(lockstep: Lockstep, paths: list[list[Action]]) -> Iterator[Action]:
     """The steps of two runs in turn, each in a room of its own with workers of its own."""
-    workers = lockstep.machine.model.instance.workers // len(paths)
+    workers = lockstep.machine.model.instance.count("worker") // len(paths)
     for turn in range(max(map(len, paths))):
         for room, path in enumerate(paths):
             if turn < len(path):
@@ -259,7 +260,7 @@ def test_every_counterexample_replays(path: Path) -> None:
     run = traces.verify(trace)
     [network] = [network for network in get_args(Network) if network == trace.network]
     [row] = [row for row in rows(network, trace.design) if row.atomicity == trace.atomicity]
-    manager, machine = row.manager(trace.instance), run.meaning.machine
+    manager, machine = row.manager(Instance(**attrs.asdict(trace.instance))), run.meaning.machine
     assert labels(manager, machine) == trace.steps[0].state
     for action, step in zip(run.actions, trace.steps[1:], strict=True):
         manager.apply(batch(np, [action]))

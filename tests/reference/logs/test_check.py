@@ -17,7 +17,7 @@ from kvlatch.reference.logs.check import Report, check
 from kvlatch.reference.logs.laws import OPS, PROFILES, STATUSES
 from kvlatch.reference.logs.read import CannotCheck, LogError
 from kvlatch.spec.designs import DESIGNS
-from kvlatch.spec.properties import Profile
+from kvlatch.spec.schema import Profile
 from tests.reference.logs.log_files import arrow_file, parquet
 
 LOGS = Path(__file__).parents[2] / "logs"

@@ -22,7 +22,8 @@ from kvlatch.reference.logs.laws import (
 from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.merges import KEEP, MERGES
 from kvlatch.spec.model import Instance, Machine
-from kvlatch.spec.properties import BY_NAME, Profile
+from kvlatch.spec.properties import BY_NAME
+from kvlatch.spec.schema import Profile
 from kvlatch.spec.status import KVPoll
 
 

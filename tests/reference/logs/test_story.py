@@ -16,7 +16,7 @@ from kvlatch.reference.logs.read import LogError, is_log
 from kvlatch.reference.logs.story import story
 from kvlatch.reference.story import Story, mermaid, text
 from kvlatch.spec.designs import DESIGNS
-from kvlatch.spec.properties import Profile
+from kvlatch.spec.schema import Profile
 from tests.reference.logs.log_files import arrow_file, parquet
 
 SEED = Path(__file__).parents[2] / "logs" / "seed.ndjson"

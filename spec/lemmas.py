@@ -1,14 +1,13 @@
 """Named lemmas: what is true of every reachable state, so that each property follows and each step keeps it.
 
 A lemma speaks of any worker and any chunk. Not every lemma holds in every design; the prover drops those that a
-design does not keep (``induction.py``), and what is left must imply the property.
+design does not keep (``proofs/induction.py``), and what is left must imply the property.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
-
-import attrs
 
 from kvlatch.spec.designs import atomicity
 from kvlatch.spec.protocol import (
@@ -22,6 +21,7 @@ from kvlatch.spec.protocol import (
     job,
     job_gen,
     latch,
+    metadata,
     notice,
     pages,
     phase,
@@ -29,20 +29,14 @@ from kvlatch.spec.protocol import (
     stale,
     stamp,
     status,
+    straggler,
     wire,
     worker,
     worker_seen,
 )
+from kvlatch.spec.schema import Lemma
 from kvlatch.spec.status import ABSENT, TOMBSTONE, B, F, S, T, W
-from kvlatch.spec.terms import ForAll, Term, ThisChunk
-
-
-@attrs.frozen
-class Lemma:
-    """One claim about every reachable state."""
-
-    name: str
-    claim: Term
+from kvlatch.spec.terms import Field, ForAll, Term, ThisChunk
 
 
 def implies(premise: Term, conclusion: Term) -> Term:
@@ -157,3 +151,21 @@ FEW: Final = {
     "no-lost-wakeup": ("infos of the past", "woken"),
 }
 """What a property rests on in designs without tombstones, where it holds at all: a few lemmas that keep each other."""
+
+POTENTIAL: Final[Mapping[Field, Mapping[str, int]]] = {
+    phase: {"new": 21, "boot": 18, "running": 15, "inflight": 12, "clearing": 9, "forgetting": 6, "releasing": 3},
+    latch: {"none": 3},
+    scheduler: {"free": 1},
+    metadata: {"none": 10, "once": 5},
+    notice: {"none": 10, "once": 5},
+    straggler: {"due": 5},
+    bootstrap: {"registered": 3, "write_w*": 2, "aborting": 4, "write_f*": 3, "popping": 1},
+    chunk: {"unsent": 17, "queued": 16},
+    stale: {"yes": 16},
+    worker: {
+        "taken": 14, "checked": 13, "ready": 12, "write_t*": 11, "posting": 10, "transferring": 9, "arrived": 7,
+        "concluding": 6, "failing": 6, "write_s*": 5, "fail*": 5, "telling": 4, "popping": 2, "marking": 2,
+        "write_t_again*": 1,
+    },
+}  # fmt: skip
+"""How many steps may still come from each label of a field; what is not listed has none. See ``proofs/ranking.py``."""

@@ -1,0 +1,20 @@
+"""Every protocol that ships, by name: what ``kvlatch prove`` decides and what a trace or a certificate may be about."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kvlatch.spec.room import ROOM
+from kvlatch.spec.schema import AnyDesign, Protocol
+
+PROTOCOLS: Final[dict[str, Protocol]] = {protocol.name: protocol for protocol in (ROOM,)}
+
+
+def all_designs() -> dict[str, AnyDesign]:
+    """The designs of all protocols, by name; no two have the same."""
+    return {name: design for protocol in PROTOCOLS.values() for name, design in protocol.designs.items()}
+
+
+def protocol_of(design: AnyDesign) -> Protocol:
+    """The protocol that a design is a design of; KeyError if it is none that ships."""
+    return PROTOCOLS[design.protocol]

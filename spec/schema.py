@@ -1,0 +1,253 @@
+"""What a protocol consists of: sorts, state, threads, rows, properties, lemmas. A protocol is a value.
+
+``room.py`` has the first one. Another is a file beside it, with its own fields, rows and properties and one
+:class:`Protocol` at its end; search, bounded model checking, induction, certificates and Promela take whichever they
+are given, and know none by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import ClassVar, Final, Literal, Self
+from typing import Protocol as Interface
+
+import attrs
+
+from kvlatch.spec.terms import TRUE, Field, Term
+
+Atomicity = Literal["locked", "split", "cas"]
+Network = Literal["orderly", "late", "disorderly"]
+Profile = Literal["first terminal wins", "failure overrides"]
+"""May a late Failed replace Success? Both readings of "terminal" are legitimate; say which one is yours."""
+
+ANY: Final = 0
+"""As many elements of a sort as there may be. Such an instance names one of them, which acts."""
+
+
+@attrs.frozen
+class Sizes:
+    """How many elements each sort has in an instance: a protocol's own subclass has a field per sort, in the plural.
+
+    ``crowd`` is the sort of which a proof allows any number.
+    """
+
+    crowd: ClassVar[str | None] = None
+
+    def count(self, sort: str) -> int:
+        """The elements of a sort, or ``ANY``; one, where the protocol has a single one, like the room."""
+        return int(getattr(self, f"{sort}s", 1))
+
+    def crowded(self, count: int) -> Self:
+        """The same sizes with so many elements of the crowd, or ``ANY`` number."""
+        return attrs.evolve(self, **{f"{self.crowd}s": count}) if self.crowd else self
+
+    def named(self, sort: str) -> range:
+        """The elements that can be told apart: all of them, or the one that acts."""
+        return range(self.count(sort) or 1)
+
+    def __str__(self) -> str:
+        """``2 workers, 1 chunk``."""
+        return ", ".join(
+            f"1 {name[:-1]}" if count == 1 else f"{count or 'any number of'} {name}"
+            for name, count in attrs.asdict(self).items()
+        )
+
+
+@attrs.frozen(eq=False)
+class Thread:
+    """One kind of thread. Its program counter belongs to the room, or to a sort: then each element is such a thread."""
+
+    pc: Field
+
+
+@attrs.frozen(eq=False)
+class Writer(Thread):
+    """A thread that writes statuses: besides, the field for the status it has read, and for the request it acts for."""
+
+    seen: Field
+    gen: Field
+
+
+@attrs.frozen(eq=False)
+class Rule:
+    """One row: an atomic step of one actor, of any room, worker and chunk it can apply to.
+
+    ``per`` names a sort: the row applies to each of its elements, the others change all of them alike; ``result`` keeps
+    in ``seen`` the outcome of the write, to be told to decode; ``requests=2`` rows apply where a second request may use
+    the room id. ``where`` says where published code does this: by backend, with the versions, ``file: function``;
+    ``ours`` alone, for what only the recommended design has.
+    """
+
+    name: str
+    actor: str
+    at: str
+    to: str | Term
+    when: Term = TRUE
+    then: dict[Field, str | Term] = attrs.field(factory=dict)
+    write: str | None = None
+    fair: bool = True
+    per: str | None = None
+    result: bool = False
+    requests: int = 1
+    says: str = attrs.field(default="", kw_only=True)
+    where: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)
+
+
+@attrs.frozen
+class Property:
+    """One named claim about every run of a design.
+
+    A safety property is broken in a state in which ``bad`` holds; a liveness property in one from which, besides, no
+    fair step leads. With fewer than ``requests`` on a room id nothing can break it. ``reports`` are public bug reports
+    that the property would have caught; ``broken`` is the sentence about a bad state, with names of fields in braces.
+    """
+
+    name: str
+    says: str
+    bad: Term
+    profile: Literal["both"] | Profile = "both"
+    kind: Literal["safety", "liveness"] = "safety"
+    reports: tuple[str, ...] = ()
+    requests: int = attrs.field(default=1, kw_only=True)
+    broken: str = attrs.field(kw_only=True)
+
+
+@attrs.frozen
+class Lemma:
+    """One claim about every reachable state, about any element of each sort that it leaves open."""
+
+    name: str
+    claim: Term
+
+
+@attrs.frozen
+class World:
+    """A network and sizes in which a counterexample is looked for; ``suffix`` marks it in the matrix."""
+
+    name: str
+    suffix: str
+    network: Network
+    sizes: Sizes
+
+    def instance(self, count: int) -> Sizes:
+        """The instance of this world with so many elements of the crowd, or ``ANY`` number."""
+        return self.sizes.crowded(count)
+
+
+class AnyDesign(Interface):
+    """What the engines ask of a design: its name, its protocol's, its atomicities, and a position for every switch."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def protocol(self) -> str: ...
+
+    @property
+    def atomicities(self) -> tuple[Atomicity, ...]: ...
+
+    def positions(self, level: Atomicity, net: Network) -> Mapping[Field, int]: ...
+
+
+@attrs.frozen
+class Choice:
+    """A design of a protocol without a status table: a label for each switch, of which one may be ``network``."""
+
+    name: str
+    protocol: str
+    switches: tuple[Field, ...]
+    chosen: Mapping[str, str] = attrs.field(factory=dict)
+    atomicities: tuple[Atomicity, ...] = ("locked",)
+    says: str = attrs.field(default="", kw_only=True)
+
+    def positions(self, level: Atomicity, net: Network) -> Mapping[Field, int]:
+        """The index of each switch's position; what is not chosen is at its first label."""
+        chosen: dict[str, str] = {"atomicity": level, "network": net, **self.chosen}
+        return {switch: switch.index(chosen.get(switch.name, switch.labels[0])) for switch in self.switches}
+
+
+@attrs.frozen(eq=False)
+class Entry:
+    """The entry that a row's ``write`` updates, by the merge of the design.
+
+    ``counts`` says of a thread's request whether its writes reach the entry at all; where ``stamped`` holds, a store
+    leaves that request in ``stamp``. ``first_terminal`` is history. ``standing``: a writer passes on what stands.
+    """
+
+    status: Field
+    stamp: Field
+    first_terminal: Field
+    counts: Callable[[Field], Term]
+    stamped: Term
+    atomicity: Field
+    standing: Term
+    merge: Callable[[AnyDesign], tuple[tuple[int | None, ...], ...]]
+    """A design's merge by index of ``status``: a row per label of the entry; None where nothing is stored."""
+
+
+@attrs.frozen(eq=False)
+class Home:
+    """For a crowd that serves several rooms: the field that says which one, and the program counter of the unoccupied.
+
+    An element takes up a room where it leaves ``idle``, and belongs to it until another room takes it.
+    """
+
+    field: Field
+    pc: Field
+    idle: str
+
+
+@attrs.frozen(eq=False)
+class Protocol:
+    """A protocol: everything that an engine has to know of it.
+
+    ``numbers`` are the fields whose labels are numbers of
+    elements of a sort. ``lives`` only ever moves on, label by label, and ``potential`` bounds the steps that each label
+    of a field has still to come: together they show that every run ends. ``few`` names the lemmas that suffice for a
+    property in designs that keep no others. ``worlds`` are searched, gentlest first, with each number of ``counts`` of
+    the crowd; a proof is about ``everything``.
+    """
+
+    name: str
+    says: str
+    sizes: type[Sizes]
+    sorts: tuple[str, ...]
+    state: tuple[Field, ...]
+    threads: Mapping[str, Thread]
+    rows: tuple[Rule, ...]
+    switches: tuple[Field, ...]
+    designs: Mapping[str, AnyDesign]
+    properties: tuple[Property, ...]
+    worlds: tuple[World, ...]
+    everything: World
+    counts: tuple[int, ...] = (1,)
+    lemmas: tuple[Lemma, ...] = ()
+    few: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
+    potential: Mapping[Field, Mapping[str, int]] = attrs.field(factory=dict)
+    lives: Field | None = None
+    numbers: Mapping[Field, str] = attrs.field(factory=dict)
+    entry: Entry | None = None
+    home: Home | None = None
+
+    @property
+    def crowd(self) -> str | None:
+        """The sort of which a proof allows any number."""
+        return self.sizes.crowd
+
+    def with_rows(self, rows: Iterable[Rule]) -> Protocol:
+        """The same protocol with other rows: a mutant of it. One value for one choice of rows."""
+        return _with_rows(self, tuple(rows))
+
+    def prop(self, name: str) -> Property:
+        """A property by its name; KeyError if there is none."""
+        return {prop.name: prop for prop in self.properties}[name]
+
+    def lemma(self, name: str) -> Lemma:
+        """A lemma by its name; KeyError if there is none."""
+        return {lemma.name: lemma for lemma in self.lemmas}[name]
+
+
+@cache
+def _with_rows(protocol: Protocol, rows: tuple[Rule, ...]) -> Protocol:
+    return protocol if rows == protocol.rows else attrs.evolve(protocol, rows=rows)
