@@ -74,11 +74,11 @@ class Report:
         return exit_code(self.judgements, self.only)
 
     def as_json(self) -> dict[str, object]:
-        """The report for machines; ``laws`` has an object for each judgement."""
+        """The report for machines; ``judgements`` has an object for each."""
         counts = {verdict.replace(" ", "_"): len(self.of(verdict)) for verdict in _VERDICTS}
         looked_at: dict[str, object] = {"looked_at": dict(self.looked_at)} if self.looked_at else {}
-        laws = [one.as_json() | _texts(one) for one in self.judgements]
-        return {"subject": self.subject, **counts, **looked_at, **self.members, "laws": laws}
+        judgements = [one.as_json() | _texts(one) for one in self.judgements]
+        return {"subject": self.subject, **counts, **looked_at, **self.members, "judgements": judgements}
 
     def cases(self) -> list[junit.Case]:
         """The judgements as JUnit cases: a broken law failed, with its run; one that was not judged was skipped."""

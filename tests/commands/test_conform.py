@@ -105,7 +105,7 @@ def test_merge() -> None:
 def test_sglang() -> None:
     """The seed's merge on a published version: broken by plain writes, two steps after the room is created."""
     result = conform("sglang==0.5.15.post1", "--backend", "common", "--only", "terminal-sticky/plain", "--json")
-    (law,) = json.loads(result.output)["laws"]
+    (law,) = json.loads(result.output)["judgements"]
     assert code(result) == 1
     assert (law["law"], law["verdict"]) == ("terminal-sticky", "broken")
     assert law["says"] == "the room was Failed and ends Transferring"
@@ -115,7 +115,7 @@ def test_sglang() -> None:
 def test_a_law_selects_all_its_scenarios() -> None:
     """Plain writes keep the newest version's Failed; two threads that write at once do not, and the law is broken."""
     result = conform("sglang==0.5.23", "--only", "terminal-sticky", "--json")
-    found = {law["scenario"]: law["verdict"] for law in json.loads(result.output)["laws"]}
+    found = {law["scenario"]: law["verdict"] for law in json.loads(result.output)["judgements"]}
     assert code(result) == 1
     assert found == {"plain": "kept", "two-writers": "broken", "in-flight": "kept"}
 

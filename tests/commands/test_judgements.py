@@ -58,8 +58,8 @@ def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = json.loads(capsys.readouterr().out)
     assert (said["subject"], said["kept"], said["broken"], said["not_judged"]) == ("m:M", 1, 1, 0)
     assert said["looked_at"] == {"rooms": 1200, "threads held": 2}
-    assert [(law["law"], law["verdict"]) for law in said["laws"]] == [("no-ghost", "kept"), ("no-pin", "broken")]
-    assert said["laws"][1]["text"] == "1  create\n2  abort"
+    assert [(law["law"], law["verdict"]) for law in said["judgements"]] == [("no-ghost", "kept"), ("no-pin", "broken")]
+    assert said["judgements"][1]["text"] == "1  create\n2  abort"
     assert read(Path(said["traces"]["no-pin/plain"])) == TRACE
 
 

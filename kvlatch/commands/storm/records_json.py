@@ -21,7 +21,7 @@ from kvlatch.reference.live.records import FORMAT, Storm
 _MARK: Final = "kvlatch-storm"
 _ID: Final = "room"
 """An id of 64 bits: a string in JSON, since jq 1.6 and JavaScript round large integers; read as either."""
-_DERIVED: Final = "laws"
+_DERIVED: Final = "judgements"
 """A member that is computed from the others, and written for other programs to read."""
 _PLAIN: Final = {str: "text", int: "an integer", bool: "true or false"}
 

@@ -292,7 +292,7 @@ def _write(storm: Storm, out: Path, question: Question) -> None:
     from kvlatch.commands.storm import report as storm_report
 
     judged = laws.reports(storm)
-    report = json.dumps(as_json(storm) | {"laws": [one.as_json() for one in judged]})
+    report = json.dumps(as_json(storm) | {"judgements": [one.as_json() for one in judged]})
     out.mkdir(parents=True, exist_ok=True)
     _whole(out / "report.json", report)
     _whole(out / "report.html", page.html(storm))
