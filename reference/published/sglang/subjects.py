@@ -36,13 +36,14 @@ class Unfit(PublishedError):
 class Subject:
     """Code that can be run: ``code`` is a wheel or a folder with ``sglang`` in it, ``overlays`` are Python files.
 
-    ``warning`` says what the user should know of where it comes from.
+    ``warning`` says what the user should know of where it comes from; ``original`` is the code without any overlay.
     """
 
     name: str
     code: Path
     overlays: tuple[Path, ...] = ()
     warning: str = ""
+    original: Subject | None = None
 
 
 def shipped() -> tuple[str, ...]:
@@ -62,9 +63,11 @@ def _resolved(text: str) -> Subject:
     else:
         wheel, warning = wheels.PACKAGE.fetch_any(base)
         subject = Subject(f"sglang {base}", wheel, warning=warning)
+    original = subject
     for overlay in overlays:
         subject = _laid_over(subject, overlay)
-    return attrs.evolve(subject, name="+".join([subject.name, *overlays]))
+    name = "+".join([subject.name, *(Path(overlay).name for overlay in overlays)])
+    return attrs.evolve(subject, name=name, original=original if overlays else None)
 
 
 def _is_path(text: str) -> bool:

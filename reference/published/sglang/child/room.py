@@ -197,11 +197,17 @@ class Room:
         if worker is not None:
             loop = getattr(self.manager, worker)
             extra = {"executor": None} if "executor" in parameters(loop) else {}
-            self.run_thread("worker", lambda: loop(self.chunks, **extra))
+            self.run_thread("worker", lambda: loop(self.queue, **extra))
         elif self.start_bootstrap is not None and len(loops := self.loops()) > 1:
             self.run_thread("worker", loops[1])  # 0.4.6: the worker is a function in the method that starts it
         else:
             raise Missing("there is no transfer worker: whoever sends a chunk posts its transfer")
+
+    @property
+    def queue(self) -> Any:
+        """The manager's transfer queue, as it gives it to its workers."""
+        name = "_transfer_queues" if self.upstream.backend == "mori" else "transfer_queues"
+        return getattr(self.manager, name)[0]
 
     def do_break_transfer(self) -> None:
         """The next transfer ends in an error."""

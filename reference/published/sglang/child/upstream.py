@@ -41,7 +41,7 @@ class WheelFinder:
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
         top = name.partition(".")[0]
-        if top in sys.stdlib_module_names or top == "numpy":
+        if top in sys.stdlib_module_names or top in ("numpy", "kvlatch"):
             return None
         if name in self.PACKAGES:
             spec = ModuleSpec(name, None, is_package=True)

@@ -1,0 +1,273 @@
+"""What can be mended in 0.5.23 without changing the wire format: an implementation of the design `latch-local`.
+
+* One lock. The first terminal status wins under it; create, clear and conclude are steps under it.
+* A room is opened by its sender and by nobody else: metadata that comes before is kept, and makes no entry. A second
+  sender on a room that is open fails at once, and clears nothing. What is left of a request that has failed is dropped.
+* A chunk belongs to the sender that sent it. It is counted from when it is queued to when the worker comes back for
+  more, and it is dropped if its sender does not have the room any more, or the room has failed.
+* An end is reported when no chunk is counted any more: neither to the scheduler, which would release pages under a
+  transfer, nor to decode.
+* A chunk whose transfer infos are gone fails the request, in `send` and in the worker.
+* Decode is told once how a request ended, also when the client has aborted it.
+
+What is left: metadata of one request that arrives late is adopted by the next one on that room id. No local change can
+tell the two apart: that takes a field on the wire.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import UserDict
+from typing import Any
+
+from sglang.srt.disaggregation.base.conn import KVPoll
+
+TERMINAL = (KVPoll.Failed, KVPoll.Success)
+
+
+class Infos(UserDict[int, Any]):
+    """A view of the transfer infos for one thread: what it has looked up of a room stays there while it goes on.
+
+    Upstream's threads look a room up again and again, and a clear may come between.
+    """
+
+    def __init__(self, infos: Any, seen: dict[int, Any]) -> None:
+        self.data = infos
+        self.seen = seen
+
+    def __contains__(self, room: Any) -> bool:
+        self.seen.clear()
+        found = self.data.get(room)
+        if found is not None:
+            self.seen[room] = found
+        return found is not None
+
+    def __getitem__(self, room: int) -> Any:
+        found = self.data.get(room)
+        if found is not None:
+            self.seen[room] = found
+        return self.seen[room]
+
+    def __setitem__(self, room: int, peers: Any) -> None:
+        self.seen[room] = self.data[room] = peers
+
+    def get(self, room: int, default: Any = None) -> Any:
+        return self.data.get(room, default)
+
+    def pop(self, room: int, default: Any = None) -> Any:
+        return self.data.pop(room, default)
+
+
+class Owned:
+    """A worker's queue whose chunks are counted for the sender that has the room, and given out only while it has."""
+
+    def __init__(self, queue: Any, manager: Any) -> None:
+        self.queue = queue
+        self.manager = manager
+        self.in_hand: Any = None
+
+    def put(self, chunk: Any) -> None:
+        with self.manager.latch:
+            chunk.sender = self.manager.senders.get(chunk.room)
+            if chunk.sender is not None:
+                chunk.sender.counted += 1
+            self.queue.put(chunk)
+
+    def get(self, *arguments: Any, **options: Any) -> Any:
+        while True:
+            self.give_back()
+            chunk = self.queue.get(*arguments, **options)
+            self.in_hand = self.manager.of_thread.chunk = chunk
+            with self.manager.latch:
+                if self.manager.may_be_sent(chunk):
+                    return chunk
+
+    def give_back(self) -> None:
+        """The chunk that was given out last has been dealt with."""
+        chunk, self.in_hand = self.in_hand, None
+        self.manager.of_thread.chunk = None
+        if chunk is not None and chunk.sender is not None:
+            with self.manager.latch:
+                chunk.sender.counted -= 1
+                self.manager.tell_end(chunk.sender)
+
+
+class Manager:
+    """The latch, and who has which room."""
+
+    request_status: Any
+    failure_records: Any
+    record_failure: Any
+    _room_notify_targets: Any
+    send_kv_status_message: Any
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.latch = threading.RLock()
+        self.senders: dict[int, Any] = {}
+        self.of_thread = threading.local()
+        super().__init__(*arguments, **options)
+
+    @property
+    def transfer_infos(self) -> Any:
+        mine = vars(self.of_thread)
+        return Infos(vars(self)["transfer_infos"], mine.setdefault("seen", {}))
+
+    @transfer_infos.setter
+    def transfer_infos(self, infos: Any) -> None:
+        vars(self)["transfer_infos"] = infos
+
+    @property
+    def transfer_queues(self) -> list[Owned]:
+        return [Owned(queue, self) for queue in vars(self)["transfer_queues"]]
+
+    @transfer_queues.setter
+    def transfer_queues(self, queues: list[Any]) -> None:
+        vars(self)["transfer_queues"] = queues
+
+    @property
+    def _transfer_queues(self) -> list[Owned]:
+        return [Owned(queue, self) for queue in vars(self)["_transfer_queues"]]
+
+    @_transfer_queues.setter
+    def _transfer_queues(self, queues: list[Any]) -> None:
+        vars(self)["_transfer_queues"] = queues
+
+    def check_status(self, bootstrap_room: int) -> int:
+        status: int = self.request_status.get(bootstrap_room, KVPoll.Failed)
+        return status
+
+    def update_status(self, bootstrap_room: int, status: int) -> None:
+        with self.latch:
+            opened = self.decodes or bootstrap_room in self.senders
+            if not opened or self.works_for_another(bootstrap_room):
+                return
+            if self.request_status.get(bootstrap_room) in TERMINAL:
+                return
+            parent: Any = super()
+            parent.update_status(bootstrap_room, status)
+
+    @property
+    def decodes(self) -> bool:
+        """Whether this is decode's manager, whose rooms have receivers."""
+        return bool(vars(self)["disaggregation_mode"].value == "decode")
+
+    def conclude_transfer(self, *, bootstrap_room: int, status: int, **options: Any) -> int | None:
+        """The end is what stands; decode hears of it when the last chunk has been given back."""
+        with self.latch:
+            if bootstrap_room not in self.senders or self.works_for_another(bootstrap_room):
+                return None
+            sender = self.senders[bootstrap_room]
+            if status == KVPoll.Failed:
+                self.record_failure(bootstrap_room, options.get("failure_reason") or "KV transfer failed")
+            self.update_status(bootstrap_room, status)
+            sender.targets = sender.targets or options.get("targets") or self._room_notify_targets(bootstrap_room)
+            stands: int = self.request_status.get(bootstrap_room)
+            return stands
+
+    def works_for_another(self, room: int) -> bool:
+        """Whether this thread works on a chunk of a request that has the room no more."""
+        chunk = vars(self.of_thread).get("chunk")
+        return chunk is not None and chunk.room == room and chunk.sender is not self.senders.get(room)
+
+    def may_be_sent(self, chunk: Any) -> bool:
+        """Whether a chunk's sender has the room, and the room is alive; without transfer infos it fails."""
+        if self.senders.get(chunk.room) is not chunk.sender or self.check_status(chunk.room) in TERMINAL:
+            return False
+        if not self.transfer_infos.get(chunk.room):
+            self.fail(chunk.room, "its transfer infos are gone")
+            return False
+        return True
+
+    def fail(self, room: int, reason: str) -> None:
+        """The room's request has failed."""
+        self.record_failure(room, reason)
+        self.update_status(room, KVPoll.Failed)
+
+    def tell_end(self, sender: Any) -> None:
+        """Tells decode how a request ended, once, and when nothing of it is in flight any more."""
+        room = sender.bootstrap_room
+        status = self.request_status.get(room)
+        over = status in TERMINAL and self.senders.get(room) is sender
+        if not over or sender.counted or sender.told:
+            return
+        targets = sender.targets or self._room_notify_targets(room)
+        sender.told = bool(targets)
+        reason = self.failure_records.get(room)
+        self.send_kv_status_message(targets=targets, bootstrap_room=room, status=status, failure_reason=reason)
+
+
+class Sender:
+    """A request that has its room, or has failed because another one has it."""
+
+    kv_mgr: Any
+    bootstrap_room: int
+    conclude_state: int | None
+    counted = 0
+    told = False
+    targets: Any = None
+
+    def __init__(self, mgr: Any, bootstrap_addr: str, bootstrap_room: int, *arguments: Any, **options: Any) -> None:
+        parent: Any = super()
+        with mgr.latch:
+            if mgr.check_status(bootstrap_room) in TERMINAL:
+                self._drop(mgr, bootstrap_room)
+            self.has_room = bootstrap_room not in mgr.senders
+            if self.has_room:
+                mgr.senders[bootstrap_room] = self
+            parent.__init__(mgr, bootstrap_addr, bootstrap_room, *arguments, **options)
+            if not self.has_room:
+                self.conclude_state = KVPoll.Failed
+            elif self._bootstrapped():
+                mgr.update_status(bootstrap_room, KVPoll.WaitingForInput)
+
+    def _drop(self, mgr: Any, room: int) -> None:
+        """Drops what is left of a request that has ended, or of nobody."""
+        if room in mgr.request_status:
+            mgr.request_status.pop(room)
+            mgr.transfer_infos.pop(room, None)
+        mgr.senders.pop(room, None)
+        mgr.failure_records.pop(room, None)
+
+    def _bootstrapped(self) -> bool:
+        """Whether the metadata of all peers had come before."""
+        infos = self.kv_mgr.transfer_infos.get(self.bootstrap_room)
+        return bool(infos) and len(infos) >= next(iter(infos.values())).required_dst_info_num
+
+    def send(self, *arguments: Any, **options: Any) -> None:
+        with self.kv_mgr.latch:
+            parent: Any = super()
+            parent.send(*arguments, **options)
+            if self.has_room and not self.kv_mgr.transfer_infos.get(self.bootstrap_room):
+                self.kv_mgr.fail(self.bootstrap_room, "its transfer infos are gone")
+
+    def poll(self) -> int:
+        with self.kv_mgr.latch:
+            ended = self.kv_mgr.request_status.get(self.bootstrap_room) in TERMINAL
+            if self.has_room and self.counted and ended:
+                return int(KVPoll.Transferring)
+            parent: Any = super()
+            status: int = parent.poll()
+            if self.has_room and status == KVPoll.Failed:
+                self.kv_mgr.tell_end(self)
+            return status
+
+    def abort(self) -> None:
+        with self.kv_mgr.latch:
+            if not self.has_room:
+                return
+            stands = self.kv_mgr.request_status.get(self.bootstrap_room)
+            parent: Any = super()
+            parent.abort()
+            if stands == KVPoll.Success:
+                self.conclude_state = stands
+            self.kv_mgr.tell_end(self)
+
+    def clear(self) -> None:
+        with self.kv_mgr.latch:
+            if not self.has_room or self.kv_mgr.senders.get(self.bootstrap_room) is not self:
+                return
+            self.kv_mgr.tell_end(self)
+            parent: Any = super()
+            parent.clear()
+            self.kv_mgr.senders.pop(self.bootstrap_room, None)
+            self.has_room = False

@@ -1,0 +1,47 @@
+"""What the overlays that ship turn, on the real code."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvlatch.reference.published.sglang.judge import examine
+from kvlatch.reference.published.wheels import CannotFetch
+
+pytestmark = pytest.mark.network
+INCIDENT = "0.5.15.post1"
+FIX_A = {"terminal-sticky/plain", "terminal-sticky/in-flight", "success-not-overwritten/plain"}
+LOCK = {"terminal-sticky/two-writers", "success-not-overwritten/decode", "no-lost-wakeup/early-metadata"}
+NEEDS_A_NONCE = "room-reusable/stale-metadata"
+
+
+def broken(code: str, backend: str) -> set[str]:
+    """The scenarios that a subject breaks."""
+    try:
+        return {one.name for one in examine(code, backend).judgements if one.verdict == "broken"}
+    except CannotFetch as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.mark.parametrize(
+    ("overlay", "mended", "spoilt"),
+    [
+        ("fix-a", FIX_A, {"room-reusable/uncleared"}),
+        ("fix-b", set(), set()),
+        ("fix-ab", FIX_A, {"room-reusable/uncleared"}),
+        ("fix-a+lock", FIX_A | LOCK | {"no-resurrection/under-worker"}, {"room-reusable/uncleared"}),
+        ("fix-b+lock", LOCK, set()),
+    ],
+)
+def test_the_fixes_of_the_incident(overlay: str, mended: set[str], spoilt: set[str]) -> None:
+    """Fix A mends stickiness, with a lock for two threads too; Fix B nothing here; each leaves the rest."""
+    before, after = broken(INCIDENT, "nixl"), broken(f"{INCIDENT}+{overlay}", "nixl")
+    assert (before - after, after - before) == (mended, spoilt)
+
+
+@pytest.mark.parametrize("backend", ["nixl", "mooncake", "mori"])
+def test_what_can_be_mended_locally(backend: str) -> None:
+    """All but the metadata that comes late, which takes a field on the wire; and nothing by not being judged."""
+    examination = examine("0.5.23+latch-local", backend)
+    verdicts = {one.name: one.verdict for one in examination.judgements}
+    assert {name for name, verdict in verdicts.items() if verdict == "broken"} == {NEEDS_A_NONCE}
+    assert {name for name, verdict in verdicts.items() if verdict == "not judged"} == set()
