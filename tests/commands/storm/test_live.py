@@ -55,20 +55,26 @@ def accounted(run: dict[str, Any]) -> None:
     assert run["left_behind"] == []
 
 
-@pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, Any], Path]:
-    """Control against treatment, three times each: a storm as ``kvlatch storm`` makes it, only smaller."""
+@pytest.fixture(scope="module", params=[1, pytest.param(3, marks=pytest.mark.thorough)], ids="{}-times".format)
+def compared(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[int, dict[str, Any], Path]:
+    """Control against treatment, once or three times each: a storm as ``kvlatch storm`` makes it, only smaller."""
     out = tmp_path_factory.mktemp("storm") / "compared"
-    code, report, _ = storm(out, "--seed", "1", "--repetitions", "3", *SMALL)
+    code, report, _ = storm(out, "--seed", "1", "--repetitions", str(request.param), *SMALL)
+    assert len(report["runs"]) == 2 * request.param
     return code, report, out
 
 
 def test_the_control_pins_requests_and_the_treatment_none(compared: tuple[int, dict[str, Any], Path]) -> None:
-    """The race fires on both; the gauge stays above 0 on one after its deadline, and comes to 0 on the other."""
+    """The race fires on both; the gauge stays above 0 on one after its deadline, and comes to 0 on the other.
+
+    One repetition each shows this as well, but it could be chance.
+    """
     code, report, _ = compared
-    assert (code, report["conclusion"]) == (0, "treatment fixes it")
-    assert report["p"] == pytest.approx(1 / 20)
-    assert len(report["runs"]) == 6
+    once = len(report["runs"]) == 2
+    assert (code, report["conclusion"]) == ((3, "inconclusive") if once else (0, "treatment fixes it"))
+    assert report["p"] == pytest.approx(1 / 2 if once else 1 / 20)
     for run in report["runs"]:
         accounted(run)
         counts, control = run["counts"], run["role"] == "control"
@@ -101,12 +107,19 @@ def test_a_pinned_room_leads_to_its_cause(compared: tuple[int, dict[str, Any], P
     checked = kvlatch("check", log)
     assert checked.returncode == 1
     assert f"room {room['room']}, line {room['line']}: {room['says']}" in checked.stdout
-    for number in (1, 2, 3):
+    for number in range(1, len(report["runs"]) // 2 + 1):
         assert kvlatch("check", str(out / f"treatment-{number}" / "prefill.ndjson")).returncode == 0
     assert room["show"] in (out / "report.html").read_text()
 
 
-@pytest.mark.parametrize("fault", ["kill-prefill", "kill-decode", "kill-router"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "kill-prefill",
+        pytest.param("kill-decode", marks=pytest.mark.thorough),
+        pytest.param("kill-router", marks=pytest.mark.thorough),
+    ],
+)
 def test_with_latch_every_request_has_an_ending_when_a_part_is_killed(fault: str, tmp_path: Path) -> None:
     """Killed as by kill -9 in the middle of the storm; who was served before has an answer, who was not an error."""
     _, report, _ = storm(tmp_path / "out", "--design", "latch", "--fault", fault, *STEADY)

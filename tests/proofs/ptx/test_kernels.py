@@ -26,6 +26,7 @@ def sm_90() -> str:
         pytest.skip(str(error))
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("sm_90")
 def test_every_obligation_is_proved_on_every_architecture() -> None:
     """Both solvers say unsat to every question; nothing is left out, and the report ends with what is trusted."""
@@ -58,6 +59,27 @@ def test_the_same_ptx_is_proved_once_and_a_refutation_never_shared(sm_90: str, m
     assert findings[120, "step"].reason == "the PTX of sm_100"
 
 
+@pytest.mark.usefixtures("sm_90")
+def test_a_kernel_is_proved_on_one_architecture() -> None:
+    """The one that every write goes through: a sample of the test above."""
+    findings = kernels.prove("write_status", (90,))
+    assert {finding.obligation for finding in findings} == {
+        "bounds", "alignment", "access", "address", "step", "once", "exit", "result", "retry",
+    }  # fmt: skip
+    assert [str(finding) for finding in findings if finding.verdict != "proved"] == []
+
+
+@pytest.mark.usefixtures("sm_90")
+def test_a_planted_bug_of_each_kernel_is_refuted_at_its_instruction() -> None:
+    """A sample of the test below."""
+    sample = {planted.kernel: planted for planted in PLANTED}
+    assert sample.keys() == BY_KERNEL.keys()
+    found = {planted.name: kernels.refute(planted, 90) for planted in sample.values()}
+    assert {name: finding.verdict for name, finding in found.items()} == dict.fromkeys(found, "refuted")
+    assert all(planted.instruction in found[planted.name].at for planted in sample.values())
+
+
+@pytest.mark.thorough
 @pytest.mark.usefixtures("sm_90")
 def test_every_planted_bug_is_refuted_at_its_instruction() -> None:
     """Each bug shows in the obligation that it is for, at the instruction that has it."""

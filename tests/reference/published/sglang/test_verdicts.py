@@ -167,10 +167,11 @@ def test_the_table_for_people() -> None:
 
 
 @pytest.mark.network
-def test_every_published_manager_has_the_expected_verdicts() -> None:
-    """All laws on all backends of all versions, by the real code: no verdict, length or merge has changed."""
+@pytest.mark.parametrize("every", [24, pytest.param(1, marks=pytest.mark.thorough)])
+def test_every_published_manager_has_the_expected_verdicts(every: int) -> None:
+    """All scenarios on all backends of all versions, or on every 24th, by the real code: nothing has changed."""
     try:
-        wanted = pairs()
+        wanted = pairs()[::every]
     except sglang.CannotFetch as reason:
         pytest.skip(str(reason))
-    assert verdict_table(wanted) == pinned()
+    assert verdict_table(wanted) == pinned()[::every]
