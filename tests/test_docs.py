@@ -139,12 +139,11 @@ def is_path(word: str) -> bool:
 
 
 def exists(word: str, page: str) -> bool:
-    """Whether a path, in which a star stands for anything but a slash, is one of the project's."""
-    wanted = re.compile(r"[^/]*".join(map(re.escape, os.path.normpath(word).split("*"))))
-    named = {re.search(r"^# (\S+\.py)$", block.text, re.MULTILINE) for block in blocks(page)}
-    if any(found is not None and found[1] == word for found in named):
-        return True
-    return any(wanted.fullmatch(path) or wanted.fullmatch(path[len(path) - len(word) :]) for path in FILES | FOLDERS)
+    """Whether a path is one of the project's; a star, or NAME, stands for anything but a slash."""
+    parts = os.path.normpath(word).replace("NAME", "*").split("*")
+    wanted = re.compile(r"(.*/)?" + r"[^/]*".join(map(re.escape, parts)))
+    written_here = {name for block in blocks(page) for name in re.findall(r"^# (\S+\.py)$", block.text, re.MULTILINE)}
+    return word in written_here or any(wanted.fullmatch(path) for path in FILES | FOLDERS)
 
 
 @pytest.mark.parametrize("page", PAGES)
