@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -71,8 +72,7 @@ def links(page: str) -> list[str]:
 
 def anchors(page: str) -> set[str]:
     """The anchors that a page's headings have."""
-    following = zip(tokens(page), tokens(page)[1:], strict=False)
-    titles = (inline.content for token, inline in following if token.type == "heading_open")
+    titles = (inline.content for token, inline in pairwise(tokens(page)) if token.type == "heading_open")
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
@@ -326,6 +326,45 @@ def test_every_law_and_design_is_there(site: Path) -> None:
     assert all(f'id="{law}"' in text for law in LAWS)
     text = (site / "prove.html").read_text(encoding="utf-8")
     assert all(f"<p>{design}</p>" in text for design in DESIGNS)
+
+
+@attrs.frozen
+class Diagram:
+    """The changes of the status table that a diagram shows, and those that it marks as harmful."""
+
+    changes: frozenset[tuple[str, str]]
+    harmful: frozenset[tuple[str, str]]
+
+
+def diagrams(site: Path) -> dict[tuple[str, str], Diagram]:
+    """The diagrams of the site, by design and atomicity."""
+    found = {}
+    for figure in (site / "states.html").read_text(encoding="utf-8").split('<figure class="states">')[1:]:
+        (name,) = re.findall(r"Status changes of (\S+), (\w+):", figure)
+        arrows = re.findall(r'<g class="(\w+)" data-change="(\w+) (\w+)">', figure)
+        harmful = frozenset((before, after) for kind, before, after in arrows if kind == "harm")
+        found[name] = Diagram(frozenset((before, after) for _, before, after in arrows), harmful)
+    return found
+
+
+def test_diagrams_show_what_counterexamples_do(site: Path) -> None:
+    """Each change of a pinned trace in the diagrams' world is an arrow; the designs that fail have harmful ones."""
+    drawn = diagrams(site)
+    assert {design for design, _ in drawn} == {"seed-control", "sglang-0.5.23", "latch"}
+    seen: dict[tuple[str, str], set[tuple[str, str]]] = {name: set() for name in drawn}
+    for path in (ROOT / "proofs" / "traces").glob("*.itf.json"):
+        trace = json.loads(path.read_text(encoding="utf-8"))
+        about = trace["#meta"]
+        size = [about[name] for name in ("network", "workers", "chunks", "requests")]
+        if (name := (about["design"], about["atomicity"])) in drawn and size == ["orderly", "1", "2", "1"]:
+            statuses = [state["status"] for state in trace["states"]]
+            seen[name] |= {change for change in pairwise(statuses) if change[0] != change[1]}
+    assert [name for name, changes in seen.items() if not changes <= drawn[name].changes] == []
+    assert ("Failed", "Transferring") in seen["seed-control", "locked"] & drawn["seed-control", "locked"].harmful
+    assert ("Failed", "Transferring") in drawn["sglang-0.5.23", "split"].harmful
+    assert drawn["latch", "locked"].harmful == frozenset()
+    after_the_end = {change for change in drawn["latch", "locked"].changes if change[0] in {"Failed", "Success"}}
+    assert {after for _, after in after_the_end} == {"Tombstone"}
 
 
 def test_pages_ask_nobody_for_anything(site: Path) -> None:
