@@ -50,6 +50,7 @@ class Question:
     cases: Path | None
     play: str | None
     seed: int
+    seconds: float
 
 
 def answer(question: Question, output: Output) -> int:
@@ -72,7 +73,8 @@ def _answered(question: Question, output: Output) -> int:
         return _merge(*conform_published.merge(target, question.backend), output)
     if conform_published.names(target):
         put_out = judgements.Output("kvlatch conform", output.as_json, output.junit, output.traces)
-        return put_out.write(conform_published.report(target, question.backend, question.only))
+        how = question.only, question.seconds, question.seed
+        return put_out.write(conform_published.report(target, question.backend, *how))
     if question.merge:
         return _merge(target, extract(_imported(target)), output)
     with _player(question) as (player, subject):
@@ -238,6 +240,13 @@ class Output:
 )
 @click.option("--play", metavar="TEXT|FILE", help="Play a finding once more: its text, or its trace.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random plays.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0),
+    default=60.0,
+    show_default=True,
+    help="sglang: how long to explore after the known scenarios.",
+)
 @click.option("--traces", type=click.Path(path_type=Path, file_okay=False), help="Write what is found there.")
 @click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Also write a JUnit report.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")

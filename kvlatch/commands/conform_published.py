@@ -10,8 +10,11 @@ import click
 
 from kvlatch.commands.exits import USAGE, Failure
 from kvlatch.commands.judgements import Report
-from kvlatch.reference.laws import NO_CRASH, Broken, Judgement, Kept, NotJudged, UnknownLaw
+from kvlatch.reference.laws import LAWS, NO_CRASH, Broken, Judgement, Kept, NotJudged, UnknownLaw, select
+from kvlatch.reference.published.sglang.explore import NAME as EXPLORED
+from kvlatch.reference.published.sglang.explore import explore
 from kvlatch.reference.published.sglang.judge import examine, extract_table
+from kvlatch.reference.published.sglang.scenarios import NAMES
 from kvlatch.reference.published.sglang.subjects import resolve
 from kvlatch.reference.published.vllm import laws as vllm_laws
 from kvlatch.spec.merges import Table
@@ -27,7 +30,6 @@ _WITHOUT_EFFECT: Final = {
     "profile": "--profile",
     "cases": "--vectors",
     "play": "--play",
-    "seed": "--seed",
 }
 """Options of the command that published code has no use for."""
 
@@ -40,13 +42,16 @@ def refuse_options() -> None:
             raise Failure(f"{option} has no effect on published code", USAGE)
 
 
-def report(target: str, backend: str, only: Sequence[str]) -> Report:
-    """Judge it. Raises Failure, or what the judge of that package raises."""
+def report(target: str, backend: str, only: Sequence[str], seconds: float, seed: int) -> Report:
+    """Judge it, and explore for ``seconds``, with random plays of that ``seed``.
+
+    Raises Failure, or what the judge of that package raises.
+    """
     project, code = _parsed(target)
     try:
         match project:
             case "sglang":
-                return _sglang(code, backend, only)
+                return _sglang(code, backend, only, seconds, seed)
             case "vllm":
                 return _vllm(code, only)
     except UnknownLaw as error:
@@ -70,12 +75,29 @@ def _parsed(target: str) -> tuple[str, str]:
     return "sglang", target if "/" in target else f"./{target}"
 
 
-def _sglang(code: str, backend: str, only: Sequence[str]) -> Report:
+def _sglang(code: str, backend: str, only: Sequence[str], seconds: float, seed: int) -> Report:
+    """The known scenarios; then, for each law that they have not broken, what exploration finds in the time."""
     subject = resolve(code)
-    found = examine(subject, backend, only)
-    looked_at = {"plays": found.plays, "silent": found.silent, "waited for a lock": found.waited}
+    explored = {f"{law}/{EXPLORED}": law for law in LAWS} if seconds else {}
+    chosen = select([*NAMES, *explored], only)
+    judgements: list[Judgement] = []
+    looked_at: dict[str, int] = {}
+    if known := [name for name in chosen if name in NAMES]:
+        found = examine(subject, backend, known)
+        judgements += found.judgements
+        looked_at = {"plays of scenarios": found.plays, "silent": found.silent, "waited for a lock": found.waited}
+    broken = {one.law for one in judgements if one.verdict == "broken"}
+    if laws := [explored[name] for name in chosen if name in explored and explored[name] not in broken]:
+        search = explore(subject, backend, laws, seconds=seconds, seed=seed)
+        judgements += search.judgements
+        left_out = {f"left out, since {reason}": count for reason, count in search.left_out.items()}
+        looked_at |= {"plays explored": search.plays, **left_out}
     warning = {"warning": subject.warning} if subject.warning else {}
-    return Report(f"{subject.name} {backend}", found.judgements, tuple(only), looked_at, warning)
+    if subject.warning:
+        click.echo(f"kvlatch: {subject.warning}", err=True)
+    order = {law: number for number, law in enumerate(LAWS)}
+    judgements.sort(key=lambda one: order[one.law])
+    return Report(f"{subject.name} {backend}", tuple(judgements), tuple(only), looked_at, warning)
 
 
 def _vllm(version: str, only: Sequence[str]) -> Report:

@@ -22,7 +22,9 @@ class StubType(abc.ABCMeta):
     """
 
     def __getattr__(cls, name: str) -> Any:
-        return stub(name)
+        value = stub(name)
+        setattr(cls, name, value)
+        return value
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if "is_stub" not in vars(cls):  # a foreign class, derived from a stand-in

@@ -114,7 +114,7 @@ def test_sglang() -> None:
 @pytest.mark.network
 def test_a_law_selects_all_its_scenarios() -> None:
     """Plain writes keep the newest version's Failed; two threads that write at once do not, and the law is broken."""
-    result = conform("sglang==0.5.23", "--only", "terminal-sticky", "--json")
+    result = conform("sglang==0.5.23", "--only", "terminal-sticky", "--json", "--seconds", "0")
     found = {law["scenario"]: law["verdict"] for law in json.loads(result.output)["judgements"]}
     assert code(result) == 1
     assert found == {"plain": "kept", "two-writers": "broken", "in-flight": "kept"}
@@ -132,7 +132,7 @@ def test_a_scenario_that_is_kept(law: str) -> None:
 @pytest.mark.network
 def test_a_law_that_cannot_be_judged() -> None:
     """No bootstrap thread in the common backend: exit 3, with the reason."""
-    result = conform("sglang==0.5.23", "--backend", "common", "--only", "no-pin")
+    result = conform("sglang==0.5.23", "--backend", "common", "--only", "no-pin", "--seconds", "1")
     assert code(result) == 3
     assert "not judged  no-pin/no-infos: there is no bootstrap thread" in result.output
 
@@ -142,6 +142,7 @@ def test_a_law_that_cannot_be_judged() -> None:
     ("arguments", "says"),
     [
         (("--only", "nonsense"), "no law is called 'nonsense'"),
+        (("--only", "no-pin/explored", "--seconds", "0"), "no law is called 'no-pin/explored'"),
         (("--only", "terminal-sticky/nonsense"), "no law is called"),
         (("--play", "orderly-1-1-1 create"), "--play has no effect on published code"),
         (("--profile", "failure-overrides"), "--profile has no effect on published code"),

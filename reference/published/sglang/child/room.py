@@ -325,7 +325,7 @@ class Room:
         if self.start_bootstrap is None or self.upstream.receiver is None:
             raise Missing("there is no bootstrap thread that could hear from decode")
         receiver: Any = object.__new__(concrete_receiver(self.upstream.receiver, wire))
-        receiver.kv_mgr = self.new_manager("DECODE", {}, {}, wire)
+        receiver.kv_mgr = self.decode
         receiver.bootstrap_room = ROOM
         receiver.bootstrap_info = {"is_dummy": False, "rank_ip": "127.0.0.1", "rank_port": 1}
         receiver.bootstrap_infos = [receiver.bootstrap_info]
@@ -335,6 +335,11 @@ class Room:
         receiver.conclude_state = receiver.init_time = receiver._abort_generation = None
         receiver.abort_notified = False
         return receiver
+
+    @functools.cached_property
+    def decode(self) -> Any:
+        """Decode's manager, of which nothing is observed but what its receivers send."""
+        return self.new_manager("DECODE", {}, {}, Wire())
 
     @property
     def start_bootstrap(self) -> Any:
