@@ -81,6 +81,8 @@ class _Request:
     """How many chunks have been transferred ..."""
     chunks: int | None = None
     """... and how many there are, once the last has been."""
+    told: set[KVPoll] = attrs.field(factory=set)
+    """What decode has been told about it."""
     cleared: bool = False
     released: bool = False
 
@@ -138,6 +140,9 @@ class DesignManager:
 
     def _clear_status(self, room: int, request: int) -> None:
         with self._exclusive(room, "locked", "cas"):
+            entry = self._table.get(room)
+            if isinstance(entry, Entry) and entry.request > request:
+                return  # a newer request has the room
             if self.design.clear == "tombstone":
                 self._table[room] = Entry(request, None)
             else:
@@ -295,7 +300,7 @@ class DesignManager:
             if status is None:
                 return
             if status == Failed:
-                self._host.tell(room, request, Failed)
+                self._tell(room, request, Failed, Failed)
                 return
         stands = self.update_status(room, request, Success)
         self._tell(room, request, Success, stands)
@@ -308,10 +313,18 @@ class DesignManager:
     def _tell(self, room: int, request: int, wrote: KVPoll, stands: KVPoll | None) -> None:
         """Tell decode how the request has ended; if well, its metadata has been of use."""
         word = wrote if self.design.tell == "own" else stands
-        if word in TERMINAL:
+        if word in TERMINAL and self._first_time(room, request, word):
             self._host.tell(room, request, word)
         if word == Success:
             self._pop_infos(room, request)
+
+    def _first_time(self, room: int, request: int, word: KVPoll) -> bool:
+        """Decode has not been told this word about the request before."""
+        with self._books:
+            told = self._of(room, request).told
+            first = word not in told
+            told.add(word)
+            return first
 
     # ----------------------------------------------------------------------------------------------------------------
     # The books

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #ifndef BY_MAX
@@ -25,90 +26,136 @@ static enum status merge(enum status now, enum status incoming) {
     return incoming > now ? incoming : now;
 }
 
-/* --- One room: the table's entry, and what is known of its two requests --------------------------------------------- */
+/* --- A room: the table's entry, and what is known of each request ---------------------------------------------------- */
 
-static struct {
+struct request {
+    bool cleared, told;
+    int reading, arrived, chunks; /* transfers that run, transfers that went well, and all, once that is known */
+    enum status latch;            /* what the sender says for ever, once its request was aborted */
+};
+
+struct room {
+    unsigned long long id;
     enum status status;
-    int owner;  /* the request that the entry, or its tombstone, is about */
-    int infos;  /* the request whose metadata is here, or 0 */
-    struct {
-        bool cleared;
-        int reading, arrived, chunks; /* transfers that run, transfers that went well, and all, once that is known */
-        enum status latch;            /* what the sender says for ever, once its request was aborted */
-    } of[3];
-} room;
+    int owner;          /* the request that the entry, or its tombstone, is about */
+    int infos;          /* the request whose metadata is here, or 0 */
+    struct request *of; /* by number, from 1 */
+    int requests;
+    struct room *next;
+};
 
-static char released[16], told[64]; /* of the answer */
+static struct room *rooms[1024], *room; /* by the id's low bits; the room that is called about */
+static char released[16], told[64];     /* of the answer */
 
-static bool fresh(int request) { return request > room.owner || (request == room.owner && !room.of[request].cleared); }
+static void *grown(void *old, size_t size) {
+    void *new = realloc(old, size);
+    if (!new) exit(1);
+    return new;
+}
+
+static struct room *found(unsigned long long id) {
+    struct room **at = &rooms[id % 1024];
+    while (*at && (*at)->id != id) at = &(*at)->next;
+    if (!*at) {
+        *at = grown(NULL, sizeof **at);
+        **at = (struct room){.id = id, .status = ABSENT, .owner = 1};
+    }
+    return *at;
+}
+
+static struct request *of(int request) {
+    if (request >= room->requests) {
+        room->of = grown(room->of, (request + 1) * sizeof *room->of);
+        while (room->requests <= request) room->of[room->requests++] = (struct request){.latch = ABSENT};
+    }
+    return &room->of[request];
+}
+
+static void forget_all(void) {
+    for (int slot = 0; slot < 1024; slot++)
+        while (rooms[slot]) {
+            struct room *gone = rooms[slot];
+            rooms[slot] = gone->next;
+            free(gone->of);
+            free(gone);
+        }
+}
+
+static bool fresh(int request) {
+    return request > room->owner || (request == room->owner && !of(request)->cleared);
+}
 
 static void put(int request, enum status status) {
     if (!fresh(request)) return;
-    room.status = merge(room.status, status);
-    room.owner = request;
+    room->status = merge(request == room->owner ? room->status : ABSENT, status);
+    room->owner = request;
 }
 
 /* Write a terminal status, and tell decode what stands. */
 static void conclude(int request, enum status status) {
     put(request, status);
-    if (fresh(request) && (room.status == FAILED || room.status == SUCCESS))
-        sprintf(told, "[%d,%s]", request, NAMES[room.status]);
+    if (!fresh(request) || of(request)->told || (room->status != FAILED && room->status != SUCCESS)) return;
+    of(request)->told = true;
+    sprintf(told, "[%d,%s]", request, NAMES[room->status]);
 }
 
 static void drain(int request) {
-    if (room.of[request].cleared && room.of[request].reading == 0) sprintf(released, "%d", request);
+    if (of(request)->cleared && of(request)->reading == 0) sprintf(released, "%d", request);
 }
 
 static void metadata(int request) {
     if (!fresh(request)) return;
-    room.infos = request;
+    room->infos = request;
     put(request, WAITING);
 }
 
 static void abort_notice(int request) {
-    if (room.status == ABSENT || room.status == SUCCESS || !fresh(request)) return;
+    if (request != room->owner || room->status == ABSENT || room->status == SUCCESS) return;
     put(request, FAILED);
-    if (room.infos == request) room.infos = 0;
+    if (room->infos == request) room->infos = 0;
 }
 
 static void abort_request(int request) {
-    room.of[request].latch = room.status == SUCCESS ? SUCCESS : FAILED;
+    of(request)->latch = request == room->owner && room->status == SUCCESS ? SUCCESS : FAILED;
     put(request, FAILED);
 }
 
 static bool start(int request) {
-    if (room.status == FAILED || room.status == ABSENT || room.owner != request) return false;
-    if (room.infos != request) {
+    if (room->owner != request || room->status == FAILED || room->status == ABSENT) return false;
+    if (room->infos != request) {
         conclude(request, FAILED);
         return false;
     }
     put(request, TRANSFERRING);
-    room.of[request].reading++;
+    of(request)->reading++;
     return true;
 }
 
 static void finish(int request, int chunk, bool last, bool ok) {
-    room.of[request].reading--;
-    if (last) room.of[request].chunks = chunk + 1;
+    of(request)->reading--;
+    if (last) of(request)->chunks = chunk + 1;
     if (!ok) {
         conclude(request, FAILED);
-    } else if (++room.of[request].arrived == room.of[request].chunks) {
+    } else if (++of(request)->arrived == of(request)->chunks) {
         conclude(request, SUCCESS);
-        if (room.infos == request) room.infos = 0;
+        if (room->infos == request) room->infos = 0;
     }
     drain(request);
 }
 
+/* A request whose room a newer one has taken has failed. */
 static enum status poll(int request) {
-    if (room.of[request].latch != ABSENT) return room.of[request].latch;
-    return room.status == ABSENT ? FAILED : room.status;
+    if (of(request)->latch != ABSENT) return of(request)->latch;
+    return request != room->owner || room->status == ABSENT ? FAILED : room->status;
 }
 
 static void clear(int request) {
-    room.status = ABSENT;
-    room.owner = request;
-    room.of[request].cleared = true;
-    room.infos = 0;
+    if (request >= room->owner) {
+        room->status = ABSENT;
+        room->owner = request;
+    }
+    of(request)->cleared = true;
+    if (room->infos == request) room->infos = 0;
     drain(request);
 }
 
@@ -117,20 +164,20 @@ static void clear(int request) {
 int main(void) {
     char line[256], event[16], last[6], ok[6];
     while (fgets(line, sizeof line, stdin)) {
+        unsigned long long id = 0;
         int request = 0, chunk = 0;
         *event = *last = *ok = *released = *told = 0;
         sscanf(line,
-               "{\"event\":\"%15[a-z_]\",\"room\":%*d,\"request\":%d,\"chunk\":%d,\"last\":%5[a-z],\"ok\":%5[a-z]",
-               event, &request, &chunk, last, ok);
+               "{\"event\":\"%15[a-z_]\",\"room\":%llu,\"request\":%d,\"chunk\":%d,\"last\":%5[a-z],\"ok\":%5[a-z]",
+               event, &id, &request, &chunk, last, ok);
         const char *answer = NULL;
         if (!strcmp(event, "fresh")) {
-            memset(&room, 0, sizeof room);
-            room.status = room.of[1].latch = room.of[2].latch = ABSENT;
-            room.owner = 1;
+            forget_all();
             puts("{\"fresh\":true}");
             fflush(stdout);
             continue;
         }
+        room = found(id);
         if (!strcmp(event, "create")) put(request, BOOTSTRAPPING);
         else if (!strcmp(event, "metadata")) metadata(request);
         else if (!strcmp(event, "abort_notice")) abort_notice(request);
@@ -140,7 +187,7 @@ int main(void) {
         else if (!strcmp(event, "poll")) answer = NAMES[poll(request)];
         else if (!strcmp(event, "clear")) clear(request);
         else return fprintf(stderr, "no such event: %s", line), 1;
-        printf("{\"status\":%s", NAMES[room.status]);
+        printf("{\"status\":%s", NAMES[room->status]);
         if (answer) printf(",\"answer\":%s", answer);
         printf(",\"released\":[%s],\"told\":[%s]}\n", released, told);
         fflush(stdout);

@@ -16,6 +16,7 @@ class Manager:
         self.lock = threading.Lock()
         self.on_release, self.on_end = on_release, on_end
         self.done: set[tuple[int, int]] = set()
+        self.told: set[tuple[int, int]] = set()
         self.reading: Counter[tuple[int, int]] = Counter()
         self.arrived: Counter[tuple[int, int]] = Counter()
         self.chunks: dict[tuple[int, int], int] = {}
@@ -58,7 +59,8 @@ class Manager:
                 status = self.update_status(room, request, FAILED)
             elif self.arrived[room, request] == self.chunks.get((room, request)):
                 status = self.update_status(room, request, SUCCESS)
-            if status in (FAILED, SUCCESS):
+            if status in (FAILED, SUCCESS) and (room, request) not in self.told:
+                self.told.add((room, request))
                 self.on_end(room, request, status)
             self.release_if_drained(room, request)
 
@@ -69,7 +71,8 @@ class Manager:
     def clear(self, room: int, request: int) -> None:
         with self.lock:
             self.done.add((room, request))
-            self.request_status.pop(room, None)
+            if self.request_of.get(room) == request:
+                self.request_status.pop(room, None)
             self.release_if_drained(room, request)
 
     def release_if_drained(self, room: int, request: int) -> None:

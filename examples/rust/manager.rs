@@ -6,6 +6,7 @@
 //! the request that the entry is about, or for a newer one; Success takes all chunks; pages are released once no
 //! transfer reads them. With `--max` the first rule is the one of the incident: max(Failed, Success) is Success.
 
+use std::collections::HashMap;
 use std::io::{self, BufRead, Write};
 use Status::{Bootstrapping, Failed, Success, Transferring, WaitingForInput};
 
@@ -21,31 +22,38 @@ enum Status {
 #[derive(Clone, Copy, Default)]
 struct Request {
     cleared: bool,
+    told: bool,
     reading: u32,          // transfers that run
     arrived: u32,          // transfers that went well
     chunks: Option<u32>,   // all of them, once that is known
     latch: Option<Status>, // what the sender says for ever, once the request was aborted
 }
 
-/// One room: the table's entry, and what is known of its two requests.
+/// One room: the table's entry, and what is known of each request.
 struct Room {
     by_max: bool,
     status: Option<Status>,
     owner: usize,         // the request that the entry, or its tombstone, is about
     infos: Option<usize>, // the request whose metadata is here
-    of: [Request; 3],
+    of: Vec<Request>,     // by number, from 1
     released: Vec<usize>,
     told: Vec<(usize, Status)>,
 }
 
 impl Room {
     fn new(by_max: bool) -> Room {
-        let of = [Request::default(); 3];
-        Room { by_max, status: None, owner: 1, infos: None, of, released: vec![], told: vec![] }
+        Room { by_max, status: None, owner: 1, infos: None, of: vec![], released: vec![], told: vec![] }
     }
 
-    fn merge(&self, incoming: Status) -> Status {
-        match self.status {
+    /// A call begins: there is a record of its request, and nothing has been done yet.
+    fn called(&mut self, request: usize) {
+        self.of.resize(self.of.len().max(request + 1), Request::default());
+        self.released.clear();
+        self.told.clear();
+    }
+
+    fn merge(&self, request: usize, incoming: Status) -> Status {
+        match self.status.filter(|_| request == self.owner) {
             Some(Success) => Success,
             Some(Failed) if !self.by_max => Failed,
             Some(now) if incoming != Failed && now > incoming => now,
@@ -59,7 +67,7 @@ impl Room {
 
     fn put(&mut self, request: usize, status: Status) {
         if self.fresh(request) {
-            self.status = Some(self.merge(status));
+            self.status = Some(self.merge(request, status));
             self.owner = request;
         }
     }
@@ -67,7 +75,9 @@ impl Room {
     /// Write a terminal status, and tell decode what stands.
     fn conclude(&mut self, request: usize, status: Status) {
         self.put(request, status);
-        if let (true, Some(stands @ (Failed | Success))) = (self.fresh(request), self.status) {
+        let due = self.fresh(request) && !self.of[request].told;
+        if let (true, Some(stands @ (Failed | Success))) = (due, self.status) {
+            self.of[request].told = true;
             self.told.push((request, stands));
         }
     }
@@ -90,14 +100,15 @@ impl Room {
     }
 
     fn abort_notice(&mut self, request: usize) {
-        if self.status.is_some_and(|now| now != Success) && self.fresh(request) {
+        if request == self.owner && self.status.is_some_and(|now| now != Success) {
             self.put(request, Failed);
             self.forget_infos(request);
         }
     }
 
     fn abort(&mut self, request: usize) {
-        self.of[request].latch = Some(if self.status == Some(Success) { Success } else { Failed });
+        let done = request == self.owner && self.status == Some(Success);
+        self.of[request].latch = Some(if done { Success } else { Failed });
         self.put(request, Failed);
     }
 
@@ -130,14 +141,17 @@ impl Room {
         self.drain(request);
     }
 
+    /// A request whose room a newer one has taken has failed.
     fn poll(&self, request: usize) -> Status {
-        self.of[request].latch.or(self.status).unwrap_or(Failed)
+        self.of[request].latch.or(self.status.filter(|_| request == self.owner)).unwrap_or(Failed)
     }
 
     fn clear(&mut self, request: usize) {
-        self.status = None;
-        self.owner = request;
-        self.infos = None;
+        if request >= self.owner {
+            self.status = None;
+            self.owner = request;
+        }
+        self.forget_infos(request);
         self.of[request].cleared = true;
         self.drain(request);
     }
@@ -158,21 +172,21 @@ fn name(status: Status) -> String {
 
 fn main() -> io::Result<()> {
     let by_max = std::env::args().any(|argument| argument == "--max");
-    let mut room = Room::new(by_max);
+    let mut rooms: HashMap<u64, Room> = HashMap::new();
     for line in io::stdin().lock().lines() {
         let line = line?;
-        let number = |name| member(&line, name).parse().unwrap_or(0);
-        let (request, chunk) = (number("request"), number("chunk") as u32);
+        let number = |name| member(&line, name).parse::<u64>().unwrap_or(0);
+        let (request, chunk) = (number("request") as usize, number("chunk") as u32);
         let (last, ok) = (member(&line, "last") == "true", member(&line, "ok") == "true");
-        room.released.clear();
-        room.told.clear();
+        if member(&line, "event") == "fresh" {
+            rooms.clear();
+            println!("{{\"fresh\":true}}");
+            continue;
+        }
+        let room = rooms.entry(number("room")).or_insert_with(|| Room::new(by_max));
+        room.called(request);
         let mut answer = None;
         match member(&line, "event") {
-            "fresh" => {
-                room = Room::new(by_max);
-                println!("{{\"fresh\":true}}");
-                continue;
-            }
             "create" => room.put(request, Bootstrapping),
             "metadata" => room.metadata(request),
             "abort_notice" => room.abort_notice(request),

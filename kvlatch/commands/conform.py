@@ -9,32 +9,35 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 import click
 from rich.console import Console
 
-from kvlatch.commands import conform_published, judgements, junit
+from kvlatch.commands import conform_published, judgements
 from kvlatch.commands.atlas import grid
-from kvlatch.commands.common import profile_option
+from kvlatch.commands.common import json_option, junit_option, profile_option, traces_option
 from kvlatch.commands.exits import OK, UNKNOWN, USAGE, VIOLATED, Failure
 from kvlatch.proofs import pins
 from kvlatch.proofs.atlas import result
 from kvlatch.proofs.foreign import JudgedMerge, judge_merge
 from kvlatch.reference.faults import AdapterFault
+from kvlatch.reference.laws import UnknownLaw, select
 from kvlatch.reference.loader import NotLoadable, load
 from kvlatch.reference.oracle import vectors
 from kvlatch.reference.oracle.adapter import InProcess
-from kvlatch.reference.oracle.checks import LAWS, Finding, Report, examine, laws_of, text_of
+from kvlatch.reference.oracle.checks import laws_of
+from kvlatch.reference.oracle.examine import Report, examine, judged
 from kvlatch.reference.oracle.explore import replay
+from kvlatch.reference.oracle.findings import text_of
 from kvlatch.reference.oracle.merge_table import as_merge, extract
 from kvlatch.reference.oracle.moves import Player
 from kvlatch.reference.oracle.process import Process
 from kvlatch.reference.published.wheels import PublishedError
 from kvlatch.spec.merges import Table
 from kvlatch.spec.schema import Profile
-from kvlatch.spec.traces import SUFFIX, Trace, TraceError, read, write
+from kvlatch.spec.traces import SUFFIX, TraceError, read
 
 
 @attrs.frozen
@@ -51,9 +54,10 @@ class Question:
     play: str | None
     seed: int
     seconds: float
+    sequential: bool
 
 
-def answer(question: Question, output: Output) -> int:
+def answer(question: Question, output: judgements.Output) -> int:
     """Ask, and report; Failure if it cannot be asked."""
     if (question.target is None) == (question.program is None):
         raise Failure("name one manager: MODULE:MAKE_ADAPTER, sglang==VERSION, vllm==VERSION, or --exec COMMAND", USAGE)
@@ -65,24 +69,25 @@ def answer(question: Question, output: Output) -> int:
         raise Failure(str(error), getattr(error, "exit_code", UNKNOWN)) from error
 
 
-def _answered(question: Question, output: Output) -> int:
+def _answered(question: Question, output: judgements.Output) -> int:
     target = question.target or ""
     if conform_published.names(target):
         conform_published.refuse_options()
     if conform_published.names(target) and question.merge:
         return _merge(*conform_published.merge(target, question.backend), output)
     if conform_published.names(target):
-        put_out = judgements.Output("kvlatch conform", output.as_json, output.junit, output.traces)
         how = question.only, question.seconds, question.seed
-        return put_out.write(conform_published.report(target, question.backend, *how))
+        return output.write(conform_published.report(target, question.backend, *how))
     if question.merge:
+        if question.program is not None:
+            raise Failure("--merge takes a Python adapter with an update(room, status): a program has none", USAGE)
         return _merge(target, extract(_imported(target)), output)
     with _player(question) as (player, subject):
         if question.cases is not None:
             return _vectors(player, question.cases, output)
         if question.play is not None:
-            return _play(player, subject, question.play, output)
-        return output.report(_examined(player, subject, question))
+            return _play(player, subject, question, output)
+        return _examined(player, subject, question, output)
 
 
 # --- Whom ---------------------------------------------------------------------------------------------------------
@@ -117,28 +122,41 @@ def _imported(name: str) -> Callable[[Any], Any]:
 # --- What is asked ------------------------------------------------------------------------------------------------
 
 
-def _examined(player: Player, subject: str, question: Question) -> Report:
-    if unknown := [law for law in question.only if law not in LAWS]:
-        raise Failure(f"no law is called {unknown[0]!r}: they are {', '.join(LAWS)}", USAGE)
-    laws = [law for law in laws_of(question.profile) if law in question.only or not question.only]
+def _examined(player: Player, subject: str, question: Question, output: judgements.Output) -> int:
+    laws = _selected(laws_of(question.profile), question)
     with redirect_stdout(sys.stderr):  # what an adapter prints is not part of the report
-        return examine(player, subject, laws, walk=question.seed)
+        report = examine(player, subject, laws, seed=question.seed, sequential=question.sequential)
+    return output.write(_as_report(report, question.only))
 
 
-def _play(player: Player, subject: str, play: str, output: Output) -> int:
+def _selected(laws: Sequence[str], question: Question) -> list[str]:
+    try:
+        return select(list(laws), question.only)
+    except UnknownLaw as error:
+        raise Failure(str(error), USAGE) from error
+
+
+def _as_report(report: Report, only: tuple[str, ...]) -> judgements.Report:
+    """The oracle's report, to be put out as any other."""
+    plays = {law: str(finding.play) for law, finding in report.findings.items()}
+    members = {"plays": plays, "complete": report.complete, "seed": report.seed}
+    return judgements.Report(report.subject, report.judgements, only, report.looked_at, members, report.notes)
+
+
+def _play(player: Player, subject: str, question: Question, output: judgements.Output) -> int:
     """Play what a text or a file says, and report which laws its end breaks."""
+    play = question.play or ""
+    laws = _selected(laws_of(question.profile), question)
     try:
         with redirect_stdout(sys.stderr):
             again = replay(player, text_of(read(Path(play))) if play.endswith(SUFFIX) else play)
     except (TraceError, ValueError) as error:
         raise Failure(f"--play: {error}", USAGE) from error
-    findings = [Finding(law, subject, again) for law in again.broken()]
-    judged = [Judged(f.law, "broken", f.seen, f.text, f.trace) for f in findings]
-    summary = f"{subject}: this play breaks {', '.join(f.law for f in findings) or 'no law'}"
-    return output.write(subject, judged, summary, {"subject": subject, "broken": [f.as_json() for f in findings]})
+    moves = {"moves": len(again.moves)}
+    return output.write(judgements.Report(subject, judged(again, subject, laws), question.only, moves))
 
 
-def _vectors(player: Player, cases: Path, output: Output) -> int:
+def _vectors(player: Player, cases: Path, output: judgements.Output) -> int:
     outcomes = vectors.run(player, cases)
     for outcome in outcomes:
         if output.as_json:
@@ -151,10 +169,10 @@ def _vectors(player: Player, cases: Path, output: Output) -> int:
     return VIOLATED if failed else OK
 
 
-def _merge(subject: str, table: Table, output: Output) -> int:
-    judged = judge_merge(subject, table)
-    click.echo(json.dumps(judged.as_json()) if output.as_json else _merge_text(judged))
-    return OK if judged.holds else VIOLATED
+def _merge(subject: str, table: Table, output: judgements.Output) -> int:
+    found = judge_merge(subject, table)
+    click.echo(json.dumps(found.as_json()) if output.as_json else _merge_text(found))
+    return OK if found.holds else VIOLATED
 
 
 def _merge_text(judged: JudgedMerge) -> str:
@@ -173,61 +191,6 @@ def _merge_text(judged: JudgedMerge) -> str:
     return output.getvalue().rstrip()
 
 
-# --- What is said -------------------------------------------------------------------------------------------------
-
-
-@attrs.frozen
-class Judged:
-    """One law on one manager: ``text`` is all there is to read if it is broken, ``trace`` what to write."""
-
-    law: str
-    verdict: Literal["kept", "broken", "absent"]
-    sentence: str
-    text: str = ""
-    trace: Trace | None = None
-
-
-@attrs.frozen
-class Output:
-    """Where a report goes."""
-
-    as_json: bool
-    junit: Path | None
-    traces: Path | None
-
-    def report(self, report: Report) -> int:
-        """What the oracle has found."""
-        found = report.findings
-        judged = [
-            Judged(law, "broken", found[law].seen, found[law].text, found[law].trace)
-            if law in found
-            else Judged(law, "kept", LAWS[law])
-            for law in report.laws
-        ]
-        return self.write(report.subject, judged, report.summary, report.as_json())
-
-    def write(self, subject: str, judged: Sequence[Judged], summary: str, members: dict[str, object]) -> int:
-        """All of it; 1 if a law is broken."""
-        broken = [one for one in judged if one.verdict == "broken"]
-        if self.as_json:
-            click.echo(json.dumps(members))
-        else:
-            for one in broken:
-                click.echo(f"{one.text}\n")
-            for one in judged:
-                click.echo(f"{one.verdict:7} {one.law}: {one.sentence}")
-            click.echo(summary)
-        if self.junit is not None:
-            cases = [junit.Case(subject, o.law, o.text if o.verdict == "broken" else None) for o in judged]
-            junit.write(self.junit, "kvlatch conform", cases)
-        if self.traces is not None:
-            self.traces.mkdir(parents=True, exist_ok=True)
-            for one in broken:
-                if one.trace is not None:
-                    write(one.trace, self.traces / f"{one.law}{SUFFIX}")
-        return VIOLATED if broken else OK
-
-
 @click.command()
 @click.argument("target", required=False, metavar="[MODULE:MAKE_ADAPTER|sglang==VERSION|vllm==VERSION]")
 @click.option("--exec", "program", metavar="COMMAND", help="A program that speaks the line protocol, with arguments.")
@@ -239,6 +202,7 @@ class Output:
     "--vectors", "cases", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Run these test vectors."
 )
 @click.option("--play", metavar="TEXT|FILE", help="Play a finding once more: its text, or its trace.")
+@click.option("--sequential", is_flag=True, help="One thread at a time calls this manager: hold none inside a call.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random plays.")
 @click.option(
     "--seconds",
@@ -247,12 +211,13 @@ class Output:
     show_default=True,
     help="sglang: how long to explore after the known scenarios.",
 )
-@click.option("--traces", type=click.Path(path_type=Path, file_okay=False), help="Write what is found there.")
-@click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Also write a JUnit report.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@traces_option("Write the runs that break a law there.")
+@junit_option
+@json_option()
 def conform(traces: Path | None, junit: Path | None, as_json: bool, **question: Any) -> int:
     """Hold a manager against the laws: your adapter, a program in any language, or a published version.
 
-    Exit 0 if it keeps every law, 1 if it breaks one (each with a shortest run that shows it), 3 if it cannot be driven.
+    Exit 0 if it keeps every law that was judged, 1 if it breaks one (each with a short run that shows it), 3 if none,
+    or none of --only, could be judged, or if it cannot be driven.
     """
-    return answer(Question(**question), Output(as_json, junit, traces))
+    return answer(Question(**question), judgements.Output("kvlatch conform", as_json, junit, traces))

@@ -28,7 +28,8 @@ class Report:
 
     ``only`` is what the user selected: what is named there must have been judged for exit 0. ``looked_at`` counts what
     the answers rest on (``{"rooms": 12, "threads held": 2}``). ``members`` are further members of the JSON object;
-    identifiers in them are strings, since jq 1.6 and JavaScript round large integers.
+    identifiers in them are strings, since jq 1.6 and JavaScript round large integers. ``notes`` say in sentences what
+    was not looked at.
     """
 
     subject: str
@@ -36,6 +37,7 @@ class Report:
     only: tuple[str, ...] = ()
     looked_at: Mapping[str, int] = attrs.field(factory=dict)
     members: Mapping[str, object] = attrs.field(factory=dict)
+    notes: tuple[str, ...] = ()
 
     def of(self, verdict: Verdict) -> list[Judgement]:
         """The judgements with this verdict."""
@@ -54,6 +56,7 @@ class Report:
         said = [
             f"laws: {', '.join(counts) or 'none was judged'}",
             *([f"looked at {', '.join(looks)}"] if looks else []),
+            *self.notes,
         ]
         return f"{self.subject}: {'; '.join(said)}"
 
@@ -77,8 +80,9 @@ class Report:
         """The report for machines; ``judgements`` has an object for each."""
         counts = {verdict.replace(" ", "_"): len(self.of(verdict)) for verdict in _VERDICTS}
         looked_at: dict[str, object] = {"looked_at": dict(self.looked_at)} if self.looked_at else {}
+        notes: dict[str, object] = {"notes": list(self.notes)} if self.notes else {}
         judgements = [one.as_json() | _texts(one) for one in self.judgements]
-        return {"subject": self.subject, **counts, **looked_at, **self.members, "judgements": judgements}
+        return {"subject": self.subject, **counts, **looked_at, **notes, **self.members, "judgements": judgements}
 
     def cases(self) -> list[junit.Case]:
         """The judgements as JUnit cases: a broken law failed, with its run; one that was not judged was skipped."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 
 from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.oracle.interleave import Cast, Moved, Stuck, Table, visible_locks
-from kvlatch.reference.oracle.moves import Call, Script, Seen, Step
+from kvlatch.reference.oracle.moves import Call, RoomId, Script, Seen, Step
 from kvlatch.spec.status import KVPoll
 
 ROOM: Final = 7
@@ -21,7 +21,7 @@ ROOM: Final = 7
 class Probe:
     """What the oracle gives to each adapter, to be told what the manager does and to hold its threads."""
 
-    _done: list[tuple[Literal["release", "tell"], int, KVPoll | None]]
+    _done: list[tuple[RoomId, int, KVPoll | None]]
     _cast: Cast
 
     def table(self) -> Table:
@@ -34,11 +34,11 @@ class Probe:
 
     def release(self, room: int, request: int) -> None:
         """The manager gives the request's pages back to their pool."""
-        self._done.append(("release", request, None))
+        self._done.append((room, request, None))
 
     def tell(self, room: int, request: int, status: KVPoll) -> None:
         """The manager tells decode that the request has ended, with Failed or Success."""
-        self._done.append(("tell", request, status))
+        self._done.append((room, request, status))
 
 
 class Adapter(Protocol):
@@ -93,7 +93,7 @@ class InProcess:
         return [self._play(script) for script in scripts]
 
     def _play(self, script: Script) -> Seen:
-        done: list[tuple[Literal["release", "tell"], int, KVPoll | None]] = []
+        done: list[tuple[RoomId, int, KVPoll | None]] = []
         try:
             adapter = self._made(Probe(done, self._cast))
             moved = Moved()
@@ -105,7 +105,9 @@ class InProcess:
                 if moved.error is not None:
                     what = f"{type(moved.error).__name__}: {moved.error}"
                     raise AdapterFault(f"{_called(script, step)} raised {what}; the calls were {_calls(script)}")
-            return _seen(adapter, moved, done, _called(script, script[-1]))
+            last = script[-1]
+            call = last.call or next(s.call for s in reversed(script) if s.thread == last.thread and s.call is not None)
+            return _seen(adapter, moved, done, _called(script, last), call.room)
         except Stuck as error:
             raise AdapterFault(f"{error}; make its locks with threading.Lock() while the adapter is made") from error
         finally:
@@ -156,13 +158,14 @@ def turns(script: Script) -> list[Turn]:
 
 def _perform(adapter: Adapter, call: Call) -> object:
     """One call, as the adapter's method."""
-    room, request = ROOM, call.request
+    room: Any = call.room  # an adapter that takes integers alone is asked about strings once, to find that out
+    request = call.request
     match call.event:
         case "create":
             adapter.create(room, request)
-        case "metadata" | "stale_metadata":
+        case "metadata":
             adapter.metadata(room, request)
-        case "abort_notice" | "stale_abort_notice":
+        case "abort_notice":
             adapter.abort_notice(room, request)
         case "abort":
             adapter.abort(room, request)
@@ -190,8 +193,10 @@ def _calls(script: Script) -> str:
     return " ".join(f"{step.thread.replace(' ', '')}+" if step.call is None else step.call.event for step in script)
 
 
-def _seen(adapter: Adapter, moved: Moved, done: Sequence[tuple[str, int, KVPoll | None]], where: str) -> Seen:
-    status = _status(adapter.status(ROOM), f"status() after {where}")
+def _seen(
+    adapter: Any, moved: Moved, done: Sequence[tuple[RoomId, int, KVPoll | None]], where: str, room: RoomId
+) -> Seen:
+    status = _status(adapter.status(room), f"status() after {where}")
     answer: KVPoll | bool | None = None
     if moved.at is None and where.startswith("poll"):
         answer = _status(moved.value, where)
@@ -199,9 +204,11 @@ def _seen(adapter: Adapter, moved: Moved, done: Sequence[tuple[str, int, KVPoll 
         if not isinstance(moved.value, bool):
             raise AdapterFault(f"{where} returned {moved.value!r}: it is True to transfer the chunk, False to skip it")
         answer = moved.value
-    released = tuple(request for what, request, _ in done if what == "release")
-    told = tuple((request, _terminal(word, where)) for what, request, word in done if what == "tell")
-    return Seen(status, moved.at, moved.blocked, answer, released, told, moved.trail)
+    words = [(whose, n, None if word is None else _terminal(word, where)) for whose, n, word in done]
+    released = tuple(n for whose, n, word in words if word is None and whose == room)
+    told = tuple((n, word) for whose, n, word in words if word is not None and whose == room)
+    elsewhere = tuple(one for one in words if one[0] != room)
+    return Seen(status, moved.at, moved.blocked, answer, released, told, elsewhere, trail=moved.trail)
 
 
 def _status(value: object, where: str) -> KVPoll | None:

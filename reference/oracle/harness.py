@@ -1,29 +1,22 @@
-"""What surrounds a manager: one room's requests, their scheduler, the network and the transfer workers.
+"""What surrounds a manager: rooms, and the threads on which everything in them happens.
 
-The manager under test decides everything that is a manager's to decide; the harness plays the rest, and remembers what
-an observer of both would know. :class:`Life` is that memory, immutable. Its :meth:`Life.moves` are what can happen
-next, :meth:`Life.after` is the memory after it; ``formulas.py`` asks it what is broken. An event is one call of the
-manager, so it is coarser than a step of the protocol; threads that are held inside a call give the finer interleavings.
+:class:`World` is the memory of an observer of the manager, immutable. Its :meth:`World.moves` are what can happen next,
+:meth:`World.after` is the memory after it; ``formulas.py`` asks it what is broken. An event is one call of the manager,
+so it is coarser than a step of the protocol; threads that are held inside a call give the finer interleavings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 import attrs
 
-from kvlatch.reference.oracle.moves import BOOTSTRAP, SCHEDULER, Bounds, Call, Event, Halted, Move, Seen
-from kvlatch.spec.status import ABSENT, F, KVPoll, S, W
+from kvlatch.reference.oracle.life import SETTLED, Life
+from kvlatch.reference.oracle.moves import CLOCK, SCHEDULER, Bounds, Call, Halted, Move, Seen
+from kvlatch.spec.status import F
 
-
-@attrs.frozen
-class Worker:
-    """A transfer worker: idle, or with a chunk of a request."""
-
-    state: Literal["idle", "starting", "transferring", "finishing"] = "idle"
-    request: int = 1
-    chunk: int = 0
+_OFTEN = 2
+"""How often time passes, or is set back."""
 
 
 @attrs.frozen
@@ -34,270 +27,196 @@ class Active:
     at: str
     trail: tuple[tuple[str, object], ...] = ()
     blocked: bool = False
+    alone: bool = True
+    """No other thread has moved since it began."""
+    failed: bool = False
+    """The room had failed when it began."""
+    late: bool = False
+    """The request had been cleared when it began."""
 
 
 @attrs.frozen
-class Life:
-    """What an observer knows of one room so far."""
+class World:
+    """What an observer knows so far: of each room, and of each thread that is in the middle of something."""
 
     bounds: Bounds
-    workers: tuple[Worker, ...]
-    chunks: tuple[str, ...]
+    lives: tuple[Life, ...]
     active: tuple[tuple[str, Active], ...] = ()
     own: tuple[Halted, ...] = ()
     """The threads that the manager has started itself."""
-    request: int = 1
-    phase: str = "new"
-    status: str = ABSENT
-    first_terminal: str = "none"
-    latch: str = "none"
-    pages: str = "none"
-    former_pages: str = "none"
-    """What became of the pages of the first request, in the life of the second."""
-    wire: str = "none"
-    infos: int = 0
-    queue: tuple[tuple[int, int], ...] = ()
-    metadata: int = 0
-    notices: int = 0
-    straggler: bool = False
-    aborted: bool = False
-    polled: tuple[str, str] | None = None
-    """The poll that has just ended: in which phase it was made, and what it said."""
+    working: frozenset[str] = frozenset()
+    """The workers that have a chunk."""
+    room: int = 0
+    """The room in which something has happened last ..."""
+    called: int = 0
+    """... and the room of the last call: what a thread of the manager's own does is seen there."""
     last_thread: str = ""
     """The thread that moved last, if it is held."""
     preemptions: int = 0
     """How often another thread moved although that one could have gone on."""
+    ticked: bool = False
+    """The scheduler's loop has gone round once more since the manager was last called."""
+    jumps: int = 0
     waits_known: bool = False
     """The player says exactly who waits: nobody has to try again to find out."""
+    crashed: bool = False
+    """The last move has ended with an exception; nothing follows."""
     hung: bool = False
 
     @classmethod
-    def of(cls, bounds: Bounds) -> Life:
-        """A room before its first request."""
-        return cls(bounds, (Worker(),) * bounds.workers, ("unsent",) * bounds.chunks)
+    def of(cls, bounds: Bounds) -> World:
+        """All rooms before their first requests."""
+        return cls(bounds, tuple(Life.of(bounds, room) for room in bounds.rooms))
+
+    @property
+    def life(self) -> Life:
+        """The room in which something has happened last."""
+        return self.lives[self.room]
 
     # ----------------------------------------------------------------------------------------------------------------
     # What can happen
 
     def moves(self) -> Iterator[Move]:
         """Every move that is possible now."""
-        if self.hung:
+        if self.hung or self.crashed:
             return
-        busy = dict(self.active)
-        yield from (Move(thread) for thread, active in busy.items() if not (active.blocked and self.waits_known))
+        yield from self._going_on()
+        for number in range(len(self.lives)):
+            yield from self._in_room(number)
+        yield from self._of_time()
+
+    def _going_on(self) -> Iterator[Move]:
+        """Threads that are in the middle of something, and could go on."""
+        waits = self.waits_known
+        yield from (Move(thread) for thread, active in self.active if not (active.blocked and waits))
         yield from (Move(own.thread) for own in self.own if not own.blocked)
-        if SCHEDULER not in busy:
-            yield from (Move(SCHEDULER, event) for event in self._of_scheduler())
-        if BOOTSTRAP not in busy:
-            yield from (Move(BOOTSTRAP, event) for event in self._of_bootstrap())
-        for number, worker in enumerate(self.workers):
-            thread = f"worker {number}"
-            if worker.state == "idle" and self.queue:
-                yield Move(thread, "start")
-            if worker.state == "transferring":
-                yield Move(thread, "finish")
-                yield Move(thread, "break")
 
-    def _of_scheduler(self) -> Iterator[Event]:
-        match self.phase:
-            case "new":
-                yield "create"
-            case "boot" | "inflight":
-                yield "poll"
-                if not self.aborted:
-                    yield "abort"
-            case "running":
-                yield "send"
-            case "clearing":
-                yield "clear"
-            case "done" if self.request < self.bounds.requests:
-                yield "reuse"
+    def _in_room(self, number: int) -> Iterator[Move]:
+        """Events of one room, on threads that have nothing else to do."""
+        busy = {thread for thread, _ in self.active}
+        for move in self.lives[number].events():
+            if move.thread not in busy and not (move.event == "start" and move.thread in self.working):
+                yield attrs.evolve(move, room=number) if number else move
 
-    def _of_bootstrap(self) -> Iterator[Event]:
-        orderly = self.bounds.network != "disorderly"
-        if self.metadata == 0 and self.phase == "boot" if orderly else self.metadata < 2:
-            yield "metadata"
-        live = self.phase in ("boot", "running", "inflight") and self.metadata > 0
-        if self.notices == 0 and live if orderly else self.notices < 2:
-            yield "abort_notice"
-        if self.straggler and self.request == 2:
-            yield "stale_metadata"
-            yield "stale_abort_notice"
+    def _of_time(self) -> Iterator[Move]:
+        if not self.ticked and self.due:
+            yield Move(SCHEDULER, "tick")
+        if self.bounds.clock and self.jumps < _OFTEN and not self.active:
+            yield Move(CLOCK, "wait")
+            yield Move(CLOCK, "set_back")
+
+    def possible(self, move: Move) -> bool:
+        """Whether a move can be made now."""
+        if self.hung or self.crashed or not 0 <= move.room < len(self.lives):
+            return False
+        if move.event is None:
+            return move in self._going_on()
+        return move in self._in_room(move.room) or move in self._of_time()
 
     def call(self, move: Move) -> Call:
         """The call that a move begins; ValueError if it is not possible now."""
-        if move.event is None or move not in self.moves():
+        if move.event is None or not self.possible(move):
             raise ValueError(f"{move} is not possible in this place")
-        chunk, request = 0, self.request
-        if move.event == "start":
-            request, chunk = self.queue[0]
-        elif move.event in ("finish", "break"):
-            worker = self.workers[_number(move.thread)]
-            request, chunk = worker.request, worker.chunk
-        elif move.event.startswith("stale"):
-            request = 1
-        return Call(move.event, request, chunk, chunk == self.bounds.chunks - 1)
+        return self.lives[move.room].call(move)
+
+    @property
+    def quiet(self) -> bool:
+        """None of the manager's own threads has anything to do."""
+        return all(own.blocked for own in self.own)
 
     @property
     def idle(self) -> bool:
         """No thread has anything to do but to poll."""
-        resting = all(worker.state == "idle" for worker in self.workers) and all(own.blocked for own in self.own)
-        return resting and not self.active and not self.queue
+        resting = not self.working and not self.active and self.quiet
+        return resting and not any(life.queue for life in self.lives)
+
+    @property
+    def due(self) -> bool:
+        """Something is still owed that may come when the scheduler's loop goes round: pages, or a word to decode."""
+        if not self.idle:
+            return False
+        return any(one.phase == "releasing" or one.untold for life in self.lives for one in life.requests)
+
+    @property
+    def deadlock(self) -> bool:
+        """Every thread that has begun something waits for another of them, or nobody else can do anything."""
+        if not self.active or not self.quiet or not all(active.blocked for _, active in self.active):
+            return False
+        return len(self.active) > 1 or not any(move.told for move in self.moves() if move.thread != self.active[0][0])
 
     # ----------------------------------------------------------------------------------------------------------------
     # What it comes to
 
-    def after(self, move: Move, seen: Seen) -> Life:
+    def after(self, move: Move, seen: Seen) -> World:
         """The memory after a move."""
         active, own = dict(self.active), {one.thread: one for one in self.own}
         running = active.get(self.last_thread) or own.get(self.last_thread)
         preempted = running is not None and not running.blocked and self.last_thread != move.thread
-        life = attrs.evolve(self, preemptions=self.preemptions + preempted, last_thread="", polled=None, hung=seen.hung)
-        call = None
-        if move.event is not None:
-            call = self.call(move)
-            life = life._begun(move.thread, call)
-        elif move.thread in active:
-            call = active.pop(move.thread).call
-        if seen.held is not None:
-            life = attrs.evolve(life, last_thread=move.thread)
-            if call is not None:
-                active[move.thread] = Active(call, seen.held, seen.trail, seen.blocked)
-        life = life._waiting(active, seen)._observed(seen)
-        return life if seen.held is not None or call is None else life._ended(move.thread, call, seen)
+        mine = self._mine(move)
+        room = self.called if mine is None else self.bounds.rooms.index(mine.call.room)
+        life = attrs.evolve(self.lives[room], polled=None, resumed=False)
+        if mine is not None:
+            active = {thread: attrs.evolve(other, alone=False) for thread, other in active.items()}
+            life = life.begun(move.thread, mine.call) if move.event is not None else life
+            active.pop(move.thread, None)
+            if seen.held is not None:
+                active[move.thread] = attrs.evolve(mine, at=seen.held, trail=seen.trail, blocked=seen.blocked)
+        if move.told and not any(one.locks for one in seen.threads or ()):  # nobody reads what is half done
+            life = life.observed(seen.status)
+        life = life.did(seen, mine.call.request, late=mine.late) if mine is not None else life.did(seen)
+        if seen.held is None and mine is not None and not seen.faults and not seen.hung:
+            life = life.ended(move.thread, mine.call, seen, alone=mine.alone, failed=mine.failed)
+        working = self.working - {move.thread}
+        working |= {f"worker {n}" for n, worker in enumerate(life.workers) if worker.state != "idle"}
+        return (
+            attrs.evolve(
+                self,
+                lives=(*self.lives[:room], life, *self.lives[room + 1 :]),
+                working=working,
+                room=room,
+                called=room if move.event is not None and move.told else self.called,
+                preemptions=self.preemptions + preempted,
+                last_thread=move.thread if seen.held is not None else "",
+                hung=seen.hung,
+                crashed=bool(seen.faults),
+                ticked=move.event == "tick" or (self.ticked and not move.told),
+                jumps=self.jumps + (move.thread == CLOCK),
+            )
+            ._waiting(active, seen)
+            ._elsewhere(seen)
+        )
 
-    def _waiting(self, active: dict[str, Active], seen: Seen) -> Life:
+    def _mine(self, move: Move) -> Active | None:
+        """The event with which a move begins or goes on; None for a thread of the manager's own."""
+        if move.event is None:
+            return dict(self.active).get(move.thread)
+        call = self.call(move)
+        life = self.lives[move.room]
+        about = life.requests[call.request - 1]
+        failed = call.request == life.request and life.status == F
+        return Active(call, "", alone=self.quiet, failed=failed, late=about.phase in SETTLED)
+
+    def _waiting(self, active: dict[str, Active], seen: Seen) -> World:
         """Who is in the middle of something after a move, and who of those waits."""
         if seen.threads is None:
-            if not seen.blocked:  # whoever waits for a lock may try again
+            if not seen.blocked and not self.waits_known:  # whoever waits for a lock may try again
                 active = {thread: attrs.evolve(other, blocked=False) for thread, other in active.items()}
             return attrs.evolve(self, active=tuple(sorted(active.items())))
         now = {one.thread: one for one in seen.threads}
         active = {
-            thread: attrs.evolve(one, at=now[thread].at, blocked=now[thread].blocked) for thread, one in active.items()
+            thread: attrs.evolve(one, at=now[thread].at, blocked=now[thread].blocked)
+            for thread, one in active.items()
+            if thread in now
         }
         own = tuple(one for one in seen.threads if one.thread not in active)
         return attrs.evolve(self, active=tuple(sorted(active.items())), own=own, waits_known=True)
 
-    def _begun(self, thread: str, call: Call) -> Life:
-        match call.event:
-            case "metadata":
-                return attrs.evolve(self, metadata=self.metadata + 1)
-            case "abort_notice":
-                return attrs.evolve(self, notices=self.notices + 1)
-            case "stale_metadata" | "stale_abort_notice":
-                return attrs.evolve(self, straggler=False)
-            case "abort":
-                return attrs.evolve(self, aborted=True)
-            case "start":
-                life = self._with_chunk(call, "taken")
-                return attrs.evolve(life._with_worker(thread, "starting", call), queue=self.queue[1:])
-            case "finish" | "break":
-                life = self._with_chunk(call, "done" if call.event == "finish" else "lost")
-                return life._with_worker(thread, "finishing", call)
-        return self
-
-    def _observed(self, seen: Seen) -> Life:
-        status = ABSENT if seen.status is None else seen.status.name
-        first = self.first_terminal
-        if status == ABSENT:
-            first = "none"
-        elif first == "none" and status in (F, S):
-            first = status
-        life = attrs.evolve(self, status=status, first_terminal=first)
-        for request in seen.released:
-            life = life._released(request)
-        for request, word in seen.told:
-            if request == life.request:
-                wire = word.name if life.wire in ("none", word.name) else "both"
-                life = attrs.evolve(life, wire=wire)
-        return life
-
-    def _released(self, request: int) -> Life:
-        if request != self.request:  # the first request had its pages, if any, released before the second could come
-            return self if self.former_pages == "none" else attrs.evolve(self, pages="released twice")
-        pages = {"held": "released", "released": "released twice"}.get(self.pages, self.pages)
-        done = self.phase == "releasing" and pages != "held"
-        return attrs.evolve(self, pages=pages, phase="done" if done else self.phase)
-
-    def _ended(self, thread: str, call: Call, seen: Seen) -> Life:
-        match call.event:
-            case "create":
-                return attrs.evolve(self, phase="boot")
-            case "metadata":
-                return attrs.evolve(self, infos=call.request) if call.request == self.request else self
-            case "abort_notice" | "stale_abort_notice":  # which may take the metadata away again
-                return attrs.evolve(self, infos=0) if call.request == self.infos else self
-            case "abort":
-                return attrs.evolve(self, latch=S if self.status == S else F)
-            case "poll":
-                return self._acted_on(seen.answer)
-            case "send":
-                return self._sent()
-            case "clear":
-                return attrs.evolve(self, phase="releasing" if self.pages == "held" else "done")
-            case "reuse":
-                return self._reused()
-            case "start" if seen.answer:
-                return self._with_worker(thread, "transferring", call)
-            case "start":
-                return self._with_chunk(call, "lost")._with_worker(thread, "idle", call)
-            case "finish" | "break":
-                return self._with_worker(thread, "idle", call)
-        return self
-
-    def _acted_on(self, answer: object) -> Life:
-        """What the scheduler does with the answer of a poll."""
-        said = answer.name if isinstance(answer, KVPoll) else ABSENT
-        life = attrs.evolve(self, polled=(self.phase, said))
-        if said == F or (said == S and self.phase == "inflight"):
-            return attrs.evolve(life, phase="clearing", latch=said)
-        if said == W and self.phase == "boot":
-            return attrs.evolve(life, phase="running", pages="held")
-        return life
-
-    def _sent(self) -> Life:
-        number = self.chunks.index("unsent")
-        life = self._with_chunk(Call("send", self.request, number), "queued")
-        phase = "inflight" if number == self.bounds.chunks - 1 else "running"
-        return attrs.evolve(life, queue=(*self.queue, (self.request, number)), phase=phase)
-
-    def _reused(self) -> Life:
-        return attrs.evolve(
-            self,
-            request=2,
-            phase="new",
-            chunks=("unsent",) * self.bounds.chunks,
-            latch="none",
-            pages="none",
-            former_pages=self.pages,
-            wire="none",
-            metadata=0,
-            notices=0,
-            aborted=False,
-            straggler=self.bounds.network != "orderly",
-        )
-
-    def _with_chunk(self, call: Call, label: str) -> Life:
-        if call.request != self.request:
-            return self
-        chunks = list(self.chunks)
-        chunks[call.chunk] = label
-        return attrs.evolve(self, chunks=tuple(chunks))
-
-    def _with_worker(
-        self, thread: str, state: Literal["idle", "starting", "transferring", "finishing"], call: Call
-    ) -> Life:
-        workers = list(self.workers)
-        workers[_number(thread)] = Worker(state, call.request, call.chunk) if state != "idle" else Worker()
-        return attrs.evolve(self, workers=tuple(workers))
-
-    @property
-    def deadlock(self) -> bool:
-        """Every thread that has begun something waits for a lock that another of them holds."""
-        waiting = all(active.blocked for _, active in self.active) and all(own.blocked for own in self.own)
-        return bool(self.active) and waiting
-
-
-def _number(thread: str) -> int:
-    return int(thread.removeprefix("worker "))
+    def _elsewhere(self, seen: Seen) -> World:
+        """What the manager has done in other rooms than that of the move."""
+        lives = list(self.lives)
+        for room, request, word in seen.elsewhere:
+            if room in self.bounds.rooms:
+                number = self.bounds.rooms.index(room)
+                did = Seen(None, told=((request, word),)) if word is not None else Seen(None, released=(request,))
+                lives[number] = lives[number].did(did)
+        return attrs.evolve(self, lives=tuple(lives)) if seen.elsewhere else self

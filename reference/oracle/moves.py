@@ -20,6 +20,7 @@ ROOM: Final = 7
 """The id of the only room, where there is one."""
 SCHEDULER: Final = "scheduler"
 BOOTSTRAP: Final = "bootstrap"
+CLOCK: Final = "clock"
 
 Event = Literal[
     "create",  # the scheduler makes the request's sender
@@ -27,14 +28,15 @@ Event = Literal[
     "send",  # the scheduler queues the next chunk (the manager is not told)
     "abort",  # the scheduler aborts the request: the client has gone, or the time to bootstrap is up
     "clear",  # the scheduler has settled the request, and the manager may forget it
-    "reuse",  # a second request comes with the same room id (the manager is not told)
+    "reuse",  # another request comes with the same room id (the manager is not told)
+    "tick",  # the scheduler's loop goes round: it has nothing to do for this request
     "metadata",  # decode's metadata arrives
     "abort_notice",  # decode's abort notice arrives
-    "stale_metadata",  # metadata of the first request arrives in the life of the second
-    "stale_abort_notice",  # the same of an abort notice
     "start",  # a worker has taken a chunk, and asks whether to transfer it
     "finish",  # the transfer has ended well
     "break",  # the transfer has failed
+    "wait",  # ten minutes pass
+    "set_back",  # the clock of the day is set back by an hour
 ]
 EVENTS: Final[tuple[Event, ...]] = get_args(Event)
 _OF_HARNESS: Final = ("send", "reuse")
@@ -42,29 +44,35 @@ _OF_HARNESS: Final = ("send", "reuse")
 
 @attrs.frozen
 class Move:
-    """A thread begins an event, or goes on (``event`` None)."""
+    """A thread begins an event, or goes on (``event`` None).
+
+    ``room`` is the number of the room among those of the play. ``request`` is given for a request that is not the
+    newest on its room.
+    """
 
     thread: str
     event: Event | None = None
+    request: int | None = None
+    room: int = 0
 
     def __str__(self) -> str:
         worker = self.thread.removeprefix("worker ")
         if self.event is None:
             return f"{self.thread.replace(' ', '')}+"
-        return f"{self.event}/{worker}" if worker != self.thread else self.event
+        where = (f"/{worker}" if worker != self.thread else "") + (f"#{self.request}" if self.request else "")
+        return self.event + where + (f"@{self.room}" if self.room else "")
 
     @classmethod
     def parse(cls, text: str) -> Move:
-        """A move from its text; ValueError if it is none."""
+        """A move from its text; ValueError if it is not one."""
         if text.endswith("+"):
             return cls(re.sub(r"^(worker|thread)(?=\d)", r"\1 ", text[:-1]))
-        name, slash, worker = text.partition("/")
-        event = next((event for event in EVENTS if event == name), None)
-        if event is None:
+        found = re.fullmatch(r"([a-z_]+)(?:/(\d+))?(?:#(\d+))?(?:@(\d+))?", text)
+        event = next((event for event in EVENTS if found and event == found[1]), None)
+        if found is None or event is None:
             raise ValueError(f"{text!r} is no move: an event is one of {', '.join(EVENTS)}; THREAD+ lets one go on")
-        if slash:
-            return cls(f"worker {worker}", event)
-        return cls(BOOTSTRAP if "metadata" in event or "notice" in event else SCHEDULER, event)
+        thread = f"worker {found[2]}" if found[2] else _THREADS.get(event, SCHEDULER)
+        return cls(thread, event, int(found[3]) if found[3] else None, int(found[4] or 0))
 
     @property
     def told(self) -> bool:
@@ -72,14 +80,20 @@ class Move:
         return self.event not in _OF_HARNESS
 
 
+_THREADS: Final[dict[Event, str]] = {
+    "metadata": BOOTSTRAP, "abort_notice": BOOTSTRAP, "wait": CLOCK, "set_back": CLOCK,
+}  # fmt: skip
+
+
 @attrs.frozen
 class Call:
-    """One call of the manager: what a move that begins an event comes to. ``request`` is 1 or 2, ``chunk`` from 0."""
+    """One call of the manager: what a move that begins an event comes to. Requests count from 1, chunks from 0."""
 
     event: Event
     request: int
     chunk: int = 0
     last: bool = False
+    room: RoomId = ROOM
 
 
 @attrs.frozen
@@ -116,7 +130,9 @@ class Seen:
     ``status`` is the table's entry, None if there is none. ``held`` says before what the thread is held, ``blocked``
     that it waits for another's lock. Once the event has ended, ``answer`` is what a poll or a start returned.
     ``released`` and ``told`` are what the manager has done since the last move: requests whose pages it has given
-    back, and (request, terminal status) of each word to decode. ``trail`` tells apart threads held at the same place.
+    back, and (request, terminal status) of each word to decode. All this is about the room of the call that begins or
+    goes on; where a thread of the manager's own goes on, of the last call. ``elsewhere`` is what was released (None)
+    or told in other rooms. ``trail`` tells apart threads held at the same place.
 
     The rest is for players that know it. ``threads`` are all that are in the middle of something, the manager's own
     among them (None: unknown). ``key`` is a digest of the manager's objects and of where its threads are: two plays
@@ -130,6 +146,7 @@ class Seen:
     answer: KVPoll | bool | None = None
     released: tuple[int, ...] = ()
     told: tuple[tuple[int, KVPoll], ...] = ()
+    elsewhere: tuple[tuple[RoomId, int, KVPoll | None], ...] = ()
     trail: tuple[tuple[str, object], ...] = ()
     threads: tuple[Halted, ...] | None = None
     key: bytes | None = None
@@ -139,30 +156,57 @@ class Seen:
 
 @attrs.frozen
 class Bounds:
-    """How far the harness goes: what the network may do, how many chunks, workers, and requests on the room id."""
+    """How far the harness goes: what the network may do, how many chunks, workers, and requests on each room id.
+
+    ``rooms`` are the ids of the rooms. ``overlap``: a request may come while the one before it on its id still lives.
+    ``clock``: time may pass, and the clock of the day may be set back.
+    """
 
     network: Network = "orderly"
     chunks: int = 1
     workers: int = 1
     requests: int = 1
+    rooms: tuple[RoomId, ...] = (ROOM,)
+    overlap: bool = False
+    clock: bool = False
 
     def __str__(self) -> str:
         sizes = (("chunk", self.chunks), ("worker", self.workers), ("request", self.requests))
-        return ", ".join([f"{self.network} network", *(f"{n} {thing}{'s' * (n > 1)}" for thing, n in sizes)])
+        parts = [f"{self.network} network", *(f"{n} {thing}{'s' * (n > 1)}" for thing, n in sizes)]
+        parts += ["overlapping"] * self.overlap + ["time passes"] * self.clock
+        if self.rooms != (ROOM,):
+            few = len(self.rooms) <= 4
+            parts.append(f"rooms {', '.join(map(repr, self.rooms))}" if few else f"{len(self.rooms):,} rooms")
+        return ", ".join(parts)
 
     @property
     def code(self) -> str:
-        """The bounds in one word, as :meth:`parse` reads it: ``orderly-1-1-1``."""
-        return f"{self.network}-{self.chunks}-{self.workers}-{self.requests}"
+        """The bounds in one word, as :meth:`parse` reads it: ``orderly-1-1-1``, ``late-2-2-3-overlap-clock@0,7``."""
+        word = f"{self.network}-{self.chunks}-{self.workers}-{self.requests}"
+        word += "-overlap" * self.overlap + "-clock" * self.clock
+        if self.rooms == (ROOM,):
+            return word
+        if len(self.rooms) > 2 and self.rooms == tuple(range(len(self.rooms))):
+            return f"{word}@0..{len(self.rooms) - 1}"
+        return f"{word}@{','.join(map(str, self.rooms))}"
 
     @classmethod
     def parse(cls, code: str) -> Bounds:
-        """Bounds from their word; ValueError if it is none."""
-        found = re.fullmatch(r"(orderly|late|disorderly)-([1-4])-([1-8])-([12])", code)
+        """Bounds from their word; ValueError if it is not one."""
+        found = re.fullmatch(
+            r"(orderly|late|disorderly)-([1-4])-([1-8])-([1-9])(-overlap)?(-clock)?"
+            r"(?:@(?:0\.\.(\d{1,4})|([\w,]+)))?",
+            code,
+        )
         if found is None:
             raise ValueError(f"{code!r} are no bounds: NETWORK-CHUNKS-WORKERS-REQUESTS, such as {cls().code}")
         network = next(name for name in get_args(Network) if name == found[1])
-        return cls(network, int(found[2]), int(found[3]), int(found[4]))
+        rooms: tuple[RoomId, ...] = (ROOM,)
+        if found[7] is not None:
+            rooms = tuple(range(int(found[7]) + 1))
+        elif found[8] is not None:
+            rooms = tuple(int(name) if name.isdecimal() else name for name in found[8].split(","))
+        return cls(network, int(found[2]), int(found[3]), int(found[4]), rooms, bool(found[5]), bool(found[6]))
 
 
 @attrs.frozen
@@ -183,13 +227,6 @@ class Player(Protocol):
         """What is seen after the last step of each script."""
 
 
-class Learnt(Exception):
-    """A player has found more places where threads must be held: what it has played before says nothing about them.
-
-    Whoever explores begins again; that ends, since there are only so many places in a manager's code.
-    """
-
-
 @runtime_checkable
 class Holds(Protocol):
     """A player that finds out by itself where the threads of a manager have to be held, and holds them there."""
@@ -198,5 +235,8 @@ class Holds(Protocol):
     def places(self) -> tuple[str, ...]:
         """Where threads are held, each as ``manager.py:42:17``: the file, the line and the column."""
 
+    def learn(self) -> bool:
+        """Hold threads also at the places that the last plays have shown; True if there are any: then begin again."""
+
     def hold(self, places: Sequence[str]) -> None:
-        """Hold threads there and nowhere else, and learn no more: so that a play's text plays it again anywhere."""
+        """Hold threads at these places too, and learn no more: so that a play's text plays it again anywhere."""

@@ -25,8 +25,8 @@ request's sender is made), ``poll`` (it asks for the status), ``abort`` (the cli
 is up) and ``clear`` (the request is settled: forget it, and release its pages as soon as nothing reads them); by the
 bootstrap thread ``metadata`` (decode's metadata is complete) and ``abort_notice`` (decode gives up); by a transfer
 worker ``start`` (is this chunk to be transferred?) and ``finish`` (its transfer has ended, well or not). ``room`` is a
-room id, ``request`` is 1, or 2 for a second request with the same room id, ``chunk`` counts from 0, ``last`` marks the
-last.
+room id, an unsigned integer of 64 bits; ``request`` counts the requests with that room id from 1, ``chunk`` counts
+from 0, ``last`` marks the last.
 
 **Answers.** To ``fresh`` the answer is ``{"fresh":true}``. To every other call it is an object with these members::
 
@@ -38,8 +38,9 @@ and of ``start``, true to transfer the chunk, false to skip it; no other call ha
 whose pages went back to their pool during the call, ``told`` what decode was told, as pairs of a request and ``Failed``
 or ``Success``; both may be left out if they are empty.
 
-**Faults.** A program that ends, is silent for longer than the time limit, or whose line is none of this, cannot be
-checked: that raises :class:`AdapterFault`, and says nothing about any law.
+**Faults.** A program that ends in the middle of a play breaks no-crash, one that is silent beyond the time limit
+no-deadlock: it is started again for the next play. One that does not answer ``fresh``, or whose line is none of this,
+cannot be checked: that raises :class:`AdapterFault`, and says nothing about any law.
 """
 
 from __future__ import annotations
@@ -52,15 +53,18 @@ import signal
 import subprocess
 import tempfile
 import time
+from bisect import bisect_right
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import cache
 from types import TracebackType
-from typing import IO, Final, Self, cast
+from typing import IO, ClassVar, Final, Self, cast
+
+import attrs
 
 from kvlatch.reference.faults import AdapterFault
-from kvlatch.reference.oracle.adapter import ROOM
-from kvlatch.reference.oracle.moves import Call, Script, Seen
+from kvlatch.reference.oracle.moves import Call, Fault, Script, Seen, Step
+from kvlatch.reference.oracle.wander import IDS, WIDEST, Session
 from kvlatch.spec.status import TERMINAL, KVPoll
 
 _READY: Final = {"fresh": True}
@@ -77,8 +81,8 @@ def line(call: Call | None) -> str:
     """A call as the program reads it; None begins a play."""
     if call is None:
         return '{"event":"fresh"}'
-    event = call.event.removeprefix("stale_").replace("break", "finish")
-    members: dict[str, object] = {"event": event, "room": ROOM, "request": call.request}
+    event = call.event.replace("break", "finish")
+    members: dict[str, object] = {"event": event, "room": call.room, "request": call.request}
     if event in ("start", "finish"):
         members |= {"chunk": call.chunk, "last": call.last}
     if event == "finish":
@@ -148,9 +152,9 @@ def _list(members: dict[str, object], name: str) -> list[object]:
 
 
 def _request(request: object, where: str) -> int:
-    if isinstance(request, bool) or request not in (1, 2):
-        raise ValueError(f"{where!r} speaks of a request that is neither 1 nor 2")
-    return int(request)
+    if isinstance(request, bool) or not isinstance(request, int) or request < 1:
+        raise ValueError(f"{where!r} speaks of a request that is not a number from 1")
+    return request
 
 
 def _word(pair: object) -> tuple[int, KVPoll]:
@@ -165,30 +169,49 @@ def _word(pair: object) -> tuple[int, KVPoll]:
 # --- The program ----------------------------------------------------------------------------------
 
 
+class _Ended(ValueError):
+    """The program has ended, or has been silent for too long, when an answer was due."""
+
+    def __init__(self, how: str, *, silent: bool = False) -> None:
+        super().__init__(how)
+        self.silent = silent
+
+
 class Process:
-    """A :class:`~kvlatch.reference.oracle.explore.Player` for a program, started at once and ended by ``close``.
+    """A :class:`~kvlatch.reference.oracle.moves.Player` for a program, started at once and ended by ``close``.
 
     ``argv`` is the program and its arguments (no shell reads it), ``patience`` how many seconds it may be silent while
-    an answer is due. Raises AdapterFault if it cannot be started, and from ``play`` if it cannot be played with: then
-    it has been ended, too.
+    an answer is due. A call in which it ends, or after which it is silent, is a fault of the manager: the program is
+    started again for the next play. Raises AdapterFault if it cannot be started, if it does not answer ``fresh``, or if
+    what it says is not an answer: then it has been ended.
     """
 
-    def __init__(self, argv: Sequence[str], patience: float = 10.0) -> None:
+    widest: ClassVar = attrs.evolve(WIDEST, rooms=IDS, clock=False)
+    """Nobody can move a program's clock."""
+    splits: ClassVar = False
+    words: ClassVar = False
+    """A room id is a number in this protocol."""
+
+    def __init__(self, argv: Sequence[str], patience: float = 5.0) -> None:
         self.name = shlex.join(argv)
+        self._argv = argv
         self._patience = patience
+        self._start()
+
+    def _start(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # close() closes it; a file is never full, as a pipe is
         try:
             self._child = subprocess.Popen(
-                argv,
+                self._argv,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 bufsize=0,
-                start_new_session=True,  # so that what a wrapper script has started ends with it
+                start_new_session=True,  # so that what it has started ends with it
             )
         except OSError as error:
             self._errors.close()
-            raise AdapterFault(f"cannot start {argv[0]}: {error.strerror}") from error
+            raise AdapterFault(f"cannot start {self._argv[0]}: {error.strerror}") from error
         self._stdin = cast("IO[bytes]", self._child.stdin)
         self._stdout = cast("IO[bytes]", self._child.stdout)
         os.set_blocking(self._stdin.fileno(), False)
@@ -200,31 +223,54 @@ class Process:
         self.close()
 
     def close(self) -> None:
-        """End the program."""
-        if self._child.poll() is None:
+        """End the program, and whatever it has started, also if it has ended itself."""
+        with suppress(ProcessLookupError, PermissionError):  # nobody of its group is left
             os.killpg(self._child.pid, signal.SIGKILL)
-            self._child.wait()
+        self._child.wait()
         for stream in (self._stdin, self._stdout, self._errors):
             stream.close()
 
+    def begin(self) -> Session:
+        """Begin a play that is made step by step."""
+        if self._stdin.closed:
+            self._start()
+        self._say([None], [])
+        return _Session(self)
+
     def play(self, scripts: Sequence[Script]) -> list[Seen]:
         """What is seen after the last step of each script; AdapterFault if the program does not play along."""
-        if self._stdin.closed:
-            raise AdapterFault(f"{self.name} has been ended")
-        # The last line begins a play of which nothing follows: after one answer too many, it gets the wrong one.
-        calls = [call for script in scripts for call in (None, *_calls(script))] + [None]
-        sights = []
-        seen = Seen(None)
+        sights: list[Seen] = []
+        while len(sights) < len(scripts):
+            if self._stdin.closed:
+                self._start()
+            # The last line begins a play of which nothing follows: after one answer too many, it gets the wrong one.
+            calls = [call for script in scripts[len(sights) :] for call in (None, *_calls(script))] + [None]
+            heard: list[Seen] = []
+            fault = self._say(calls, heard)
+            begins = [number for number, call in enumerate(calls) if call is None]
+            sights += [heard[after - 1] for after in begins[1:] if after <= len(heard)]
+            if fault is not None:
+                script = scripts[len(sights)]
+                if len(heard) - begins[bisect_right(begins, len(heard)) - 1] != len(script):
+                    raise AdapterFault(f"{self.name} does not do the same twice: {fault.faults[0].what}")
+                sights.append(fault)
+        return sights
+
+    def _say(self, calls: Sequence[Call | None], heard: list[Seen]) -> Seen | None:
+        """Say some lines, and hear what is seen after each; what is seen after the one in which the program ended."""
         with closing(self._answers("".join(f"{line(call)}\n" for call in calls).encode())) as answers:
             for call in calls:
-                if call is None:
-                    sights.append(seen)
                 try:
-                    seen = _understood(call, next(answers))
+                    heard.append(_understood(call, next(answers)))
                 except ValueError as error:
                     self.close()
-                    raise AdapterFault(f"{self.name}, told {line(call)}, {error}") from error
-        return sights[1:]
+                    if call is None or not isinstance(error, _Ended):
+                        raise AdapterFault(f"{self.name}, told {line(call)}, {error}") from error
+                    last = heard[-1].status if heard else None
+                    fault = Fault("the program", f"told {line(call)}, it {error}")
+                    held = f"the program, told {line(call)}, {error}" if error.silent else None
+                    return Seen(last, held, faults=() if error.silent else (fault,), hung=error.silent)
+        return None
 
     def _answers(self, text: bytes) -> Generator[bytes, None, None]:
         """Lines of the program, which is told this text; ValueError if none comes.
@@ -250,7 +296,7 @@ class Process:
                     if len(begun) > _BLOCK:
                         raise ValueError(f"answers {_shown(begun)}, a line that does not end")
                 if time.monotonic() >= deadline:
-                    raise ValueError(f"has been silent for {self._patience:g} s; does it flush each line?")
+                    raise _Ended(f"has been silent for {self._patience:g} s; does it flush each line?", silent=True)
 
     def _write(self, left: memoryview) -> memoryview:
         """Write what the pipe takes; what is left."""
@@ -268,11 +314,27 @@ class Process:
         try:
             code = self._child.wait(1.0)
         except subprocess.TimeoutExpired:
-            raise ValueError("has closed its output") from None
+            raise _Ended("has closed its output") from None
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"has ended with exit status {code}"
         self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - _BLOCK))
         said = self._errors.read().splitlines()
-        raise ValueError(f"{how}: {_shown(said[-1])}" if said else how)
+        raise _Ended(f"{how}: {_shown(said[-1])}" if said else how)
+
+
+@attrs.define
+class _Session:
+    """A play with a program, line by line."""
+
+    process: Process
+
+    def step(self, step: Step, *, whole: bool = False) -> Seen:
+        if step.call is None:
+            raise ValueError(f"{step.thread} is not held anywhere: to a program a call is one step")
+        heard: list[Seen] = []
+        return self.process._say([step.call], heard) or heard[-1]
+
+    def close(self) -> None:
+        """The next play begins with ``fresh``."""
 
 
 def _calls(script: Script) -> Iterator[Call]:

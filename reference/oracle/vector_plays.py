@@ -14,7 +14,7 @@ import attrs
 
 from kvlatch.reference.oracle.explore import Play, walk
 from kvlatch.reference.oracle.formulas import broken
-from kvlatch.reference.oracle.harness import Life
+from kvlatch.reference.oracle.harness import World
 from kvlatch.reference.oracle.moves import SCHEDULER, Bounds, Move, Player, Seen
 from kvlatch.reference.oracle.process import reply
 from kvlatch.reference.oracle.spec_manager import SpecManager
@@ -47,10 +47,10 @@ class Situation:
     life: int
 
     @classmethod
-    def of(cls, life: Life, move: Move) -> Situation:
+    def of(cls, world: World, move: Move) -> Situation:
         """The situation in which a move is made that the manager is told of."""
-        call = life.call(move)
-        return cls(life.status, call.event.removeprefix("stale_"), call.request, life.request)
+        call = world.call(move)
+        return cls(world.life.status, call.event, call.request, world.life.request)
 
     def __str__(self) -> str:
         event = {"break": "a transfer fails", "finish": "a transfer ends well"}.get(self.event, self.event)
@@ -71,31 +71,37 @@ class Chosen:
 
 def situations(play: Play) -> list[Situation]:
     """Every situation that a play meets."""
-    return [Situation.of(life, move) for life, move in zip(play.lives, play.moves, strict=False) if move.told]
+    return [Situation.of(world, move) for world, move in zip(play.worlds, play.moves, strict=False) if move.told]
 
 
-def breaks(life: Life) -> Iterator[str]:
-    """The laws that are broken now, and those that the next poll breaks if it reads the sender's latch or the table."""
-    yield from _broken(life)
-    said = life.status if life.latch == "none" else life.latch
+def breaks(world: World) -> Iterator[str]:
+    """The spec's properties that are broken now, or at the next poll if it reads the sender's latch or the table.
+
+    Pages go back within the call that makes it due: there is no tick in a vector.
+    """
+    yield from _broken(attrs.evolve(world, ticked=True))
+    life = world.life
+    said = life.status if life.now.latch == "none" else life.now.latch
     poll = Move(SCHEDULER, "poll")
-    if said != ABSENT and poll in life.moves():
+    if said != ABSENT and world.possible(poll):
         status = None if life.status == ABSENT else KVPoll[life.status]
-        yield from _broken(life.after(poll, Seen(status, answer=KVPoll[said])))
+        yield from _broken(world.after(poll, Seen(status, answer=KVPoll[said])))
 
 
-_broken = lru_cache(maxsize=1 << 14)(broken)
+@lru_cache(maxsize=1 << 14)
+def _broken(world: World) -> list[str]:
+    return [law for law in broken(world) if law in BY_NAME]
 
 
 def breaches(manager: Player, play: Play) -> set[str]:
     """The laws that a manager breaks by its first answer in a play that is not ``latch``'s."""
     script = iter(play.script)
     made = []
-    for life, move, seen in zip(play.lives, play.moves, play.seen, strict=False):
+    for world, move, seen in zip(play.worlds, play.moves, play.seen, strict=False):
         if move.told:
             made.append(next(script))
             if (sight := manager.play([tuple(made)])[0]) != seen:
-                return set(breaks(life.after(move, sight)))
+                return set(breaks(world.after(move, sight)))
     return set()
 
 
@@ -120,7 +126,7 @@ def _shortest(latch: SpecManager, size: Size) -> list[Play]:
     found: dict[tuple[object, ...], Play] = {}
     for bounds in BEYOND if size == "large" else COVERED:
         for play in walk(latch, bounds):
-            before, move = play.lives[-2], play.moves[-1]
+            before, move = play.worlds[-2], play.moves[-1]
             if move.told:
                 situation = Situation.of(before, move)
                 answer = str(reply(before.call(move), play.seen[-1]))
@@ -141,7 +147,7 @@ def _cover(plays: list[Play]) -> list[Play]:
 
 
 def _about(play: Play) -> Chosen:
-    last = Situation.of(play.lives[-2], play.moves[-1])
+    last = Situation.of(play.worlds[-2], play.moves[-1])
     return Chosen(f"{last.event}-while-{last.status}".replace("_", "-").lower(), f"In the end: {last}.", play)
 
 

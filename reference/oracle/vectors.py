@@ -38,7 +38,7 @@ import kvlatch.spec
 from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.oracle.checks import laws_of
 from kvlatch.reference.oracle.explore import Play
-from kvlatch.reference.oracle.harness import Life
+from kvlatch.reference.oracle.harness import World
 from kvlatch.reference.oracle.moves import BOOTSTRAP, EVENTS, SCHEDULER, Call, Move, Player, Script, Seen, Step
 from kvlatch.reference.oracle.process import line, parse, reply
 from kvlatch.reference.oracle.vector_plays import Chosen, Size, breaches, breaks, choose, situations
@@ -68,18 +68,18 @@ _STATUSES: Final = (None, *KVPoll)
 
 
 @lru_cache(maxsize=4096)
-def allowed(life: Life, move: Move, laws: frozenset[str]) -> Sequence[Box]:
+def allowed(world: World, move: Move, laws: frozenset[str]) -> Sequence[Box]:
     """The answers that break none of the laws when a move is made in a life, as boxes.
 
     Words to decode about an earlier request decide nothing. To release pages again, or those of an earlier request, is
     never allowed.
     """
-    call = life.call(move)
-    now = life.request
+    call = world.call(move)
+    now = world.life.request
 
     @cache
     def wrong(seen: Seen) -> bool:
-        return any(law in laws for law in breaks(life.after(move, seen)))
+        return any(law in laws for law in breaks(world.after(move, seen)))
 
     answers = {"poll": _STATUSES, "start": (True, False)}.get(call.event, (None,))
     words = [(), *(((request, word),) for request in range(1, now + 1) for word in TERMINAL)]
@@ -177,9 +177,9 @@ def _calls(play: Play) -> Iterator[Call]:
 
 def _rows(play: Play, laws: Sequence[str]) -> Iterator[dict[str, object]]:
     """The lines of ``expected.ndjson``."""
-    for life, move, seen in zip(play.lives, play.moves, play.seen, strict=False):
+    for world, move, seen in zip(play.worlds, play.moves, play.seen, strict=False):
         if move.told:
-            yield {"expected": reply(life.call(move), seen), "allowed": allowed(life, move, frozenset(laws))}
+            yield {"expected": reply(world.call(move), seen), "allowed": allowed(world, move, frozenset(laws))}
 
 
 def _spec_hash() -> str:

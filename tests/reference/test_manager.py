@@ -23,13 +23,15 @@ from kvlatch.reference.laws import NO_DEADLOCK
 from kvlatch.reference.manager import DesignManager, Entry, Host, LockLike, status_of
 from kvlatch.reference.oracle.adapter import InProcess, Probe
 from kvlatch.reference.oracle.checks import LAWS, examine
-from kvlatch.reference.oracle.explore import BEYOND, STAGES, explore, replay, wander
+from kvlatch.reference.oracle.explore import STAGES, explore, replay
 from kvlatch.reference.oracle.moves import Bounds, Script, Seen
 from kvlatch.reference.oracle.spec_manager import SpecManager
 from kvlatch.spec.designs import DESIGNS, SWITCHES, Design
 from kvlatch.spec.merges import KEEP, MERGES
+from kvlatch.spec.properties import PROPERTIES
 from kvlatch.spec.schema import Atomicity
 from kvlatch.spec.status import KVPoll
+from tests.reference.oracle.wandering import wandered
 
 Failed, Bootstrapping, WaitingForInput, Transferring, Success = KVPoll
 LATCH: Final = DESIGNS["latch"]
@@ -79,6 +81,8 @@ def on_threads(design: Design, level: Atomicity, manager: type[Driven] = Driven)
     return InProcess(lambda probe: manager(design, level, probe, threading.Lock))
 
 
+BEYOND: Final = Bounds(network="disorderly", chunks=2, workers=2, requests=2)
+
 # --------------------------------------------------------------------------------------------------------------------
 # Broken where the proofs say so
 
@@ -93,8 +97,8 @@ def refuted(name: str, level: Atomicity) -> set[str]:
 def test_the_oracle_finds_only_what_the_proofs_refute(name: str, level: Atomicity) -> None:
     """Whatever law the oracle finds broken has a counterexample in the same design and atomicity."""
     with closing(on_threads(DESIGNS[name], level)) as player:
-        report = examine(player, name, tuple(LAWS), limit=200, examples=0)
-    assert report.plays > 500
+        report = examine(player, name, [prop.name for prop in PROPERTIES], limit=200, walks=0, seconds=None)
+    assert report.looked_at["plays"] > 500
     assert {"no-ghost"} <= report.findings.keys() <= refuted(name, level)
 
 
@@ -102,8 +106,8 @@ def test_the_oracle_finds_only_what_the_proofs_refute(name: str, level: Atomicit
 def test_latch_keeps_every_law(level: Atomicity) -> None:
     """More plays, and random ones beyond the bounds, break no law of latch, locked or with compare-and-swap."""
     with closing(on_threads(LATCH, level)) as player:
-        report = examine(player, "latch", tuple(LAWS), limit=450, examples=5)
-    assert report.plays > 1_000
+        report = examine(player, "latch", tuple(LAWS), limit=450, walks=5, seconds=None)
+    assert report.looked_at["plays"] > 1_000
     assert report.findings == {}
 
 
@@ -183,7 +187,7 @@ def test_the_manager_answers_as_the_rows_do(name: str, bounds: Bounds) -> None:
     """In the shortest plays and in random ones, each call shows the status, answer, releases and words of the rows."""
     with closing(InStep(DESIGNS[name], bounds)) as player:
         assert explore(player, bounds, [NO_DEADLOCK], limit=240).plays > 120
-        assert wander(player, [NO_DEADLOCK], bounds=bounds, examples=4) == {}
+        assert NO_DEADLOCK not in wandered(player, bounds, walks=4)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ class Right:
         self.owner: dict[int, int] = {}
         self.infos: set[Key] = set()
         self.cleared: set[Key] = set()
+        self.told: set[Key] = set()
         self.reading: Counter[Key] = Counter()
         self.done: Counter[Key] = Counter()
         self.total: dict[Key, int] = {}
@@ -95,7 +96,8 @@ class Right:
     def conclude(self, room: int, request: int, status: KVPoll) -> None:
         """Write a terminal status, and tell decode what stands."""
         standing = self.write(room, request, status)
-        if standing in (Failed, Success):
+        if standing in (Failed, Success) and (room, request) not in self.told:
+            self.told.add((room, request))
             self.probe.tell(room, request, standing)
 
     def poll(self, room: int, request: int) -> KVPoll | None:
@@ -106,7 +108,8 @@ class Right:
     def clear(self, room: int, request: int) -> None:
         with self.lock:
             self.cleared.add((room, request))
-            self.table.pop(room, None)
+            if self.owner.get(room) == request:
+                self.table.pop(room, None)
             self.drained(room, request)
 
     def drained(self, room: int, request: int) -> None:
@@ -212,6 +215,15 @@ class OneGeneration(Right):
 
     def metadata(self, room: int, request: int) -> None:
         super().metadata(room, self.owner.get(room, request))
+
+
+class TellsTwice(Right):
+    """Whoever thinks that the request is over tells decode so."""
+
+    def conclude(self, room: int, request: int, status: KVPoll) -> None:
+        super().conclude(room, request, status)
+        self.told.discard((room, request))
+        super().conclude(room, request, status)
 
 
 class CrossedLocks(Right):

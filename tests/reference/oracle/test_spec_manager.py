@@ -3,13 +3,15 @@
 import pytest
 
 from kvlatch.proofs import pins
+from kvlatch.reference.laws import NO_DEADLOCK
 from kvlatch.reference.oracle.checks import LAWS, examine
-from kvlatch.reference.oracle.explore import STAGES, explore, replay, wander
+from kvlatch.reference.oracle.explore import STAGES, explore, replay
 from kvlatch.reference.oracle.moves import Bounds, Call, Step
 from kvlatch.reference.oracle.spec_manager import SpecManager
 from kvlatch.reference.oracle.wrong_managers import LATCH, WRONG, Wrong
 from kvlatch.spec.designs import DESIGNS, Design
 from kvlatch.spec.properties import PROPERTIES
+from tests.reference.oracle.wandering import wandered
 
 
 def refuted(design: Design) -> set[str]:
@@ -26,16 +28,17 @@ def refuted(design: Design) -> set[str]:
 
 def test_the_oracle_finds_nothing_in_latch() -> None:
     """Every play within the stages' bounds, and random ones beyond, break no law of a manager made of latch's rows."""
-    report = examine(SpecManager(LATCH), "latch", tuple(LAWS), examples=10)
+    report = examine(SpecManager(LATCH), "latch", tuple(LAWS), walks=10, seconds=None)
     assert report.complete
-    assert report.plays > 2_000
+    assert report.looked_at["plays"] > 2_000
     assert report.findings == {}
+    assert report.kept == tuple(law for law in LAWS if law != NO_DEADLOCK)
 
 
 def test_more_chunks_and_workers_than_the_stages_have_change_nothing() -> None:
     """Random plays of three chunks, three workers and two requests break no law of latch either."""
     bounds = Bounds("disorderly", chunks=3, workers=3, requests=2)
-    assert wander(SpecManager(LATCH), tuple(LAWS), bounds=bounds, examples=10) == {}
+    assert wandered(SpecManager(LATCH), bounds, walks=20) == set()
 
 
 @pytest.mark.parametrize("name", [name for name in DESIGNS if name != "latch"])
@@ -44,7 +47,7 @@ def test_the_oracle_finds_only_what_the_proofs_refute(name: str) -> None:
     manager = SpecManager(DESIGNS[name])
     found: set[str] = set()
     for bounds in (STAGES[0], STAGES[2]):
-        left = [law for law in LAWS if law not in found]
+        left = [prop.name for prop in PROPERTIES if prop.name not in found]
         found |= explore(manager, bounds, left, limit=600).found.keys()
     assert {"no-ghost", "pages-held", "one-outcome"} <= found <= refuted(DESIGNS[name])
 
@@ -66,7 +69,7 @@ def test_what_happens_inside_a_call_is_seen() -> None:
     told = [[(request, word.name) for request, word in seen.told] for seen in play.seen]
     assert told == [[], [], [], [], [], [(1, "Failed")], [], []]
     assert [list(seen.released) for seen in play.seen] == [[], [], [], [], [], [], [], [1]]
-    assert play.life.phase == "done"
+    assert play.life.now.phase == "done"
 
 
 def test_a_worker_without_its_peers_is_one_of_several() -> None:

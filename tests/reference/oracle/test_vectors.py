@@ -180,26 +180,28 @@ def places(small: Path, plays: list[Play]) -> list[Place]:
 def test_an_answer_is_allowed_exactly_if_it_breaks_no_law(places: list[Place], data: st.DataObject) -> None:
     """Boxes say of any answer what the laws say of the life after it."""
     play, at, boxes = places[data.draw(st.integers(0, len(places) - 1))]
-    life, move = play.lives[at], play.moves[at]
+    world, move = play.worlds[at], play.moves[at]
+    now = world.life.request
     status = st.sampled_from([None, *KVPoll])
     answer = {"poll": status, "start": st.booleans()}.get(str(move.event), st.none())
-    word = st.tuples(st.integers(1, life.request), st.sampled_from([KVPoll.Failed, KVPoll.Success]))
+    word = st.tuples(st.integers(1, now), st.sampled_from([KVPoll.Failed, KVPoll.Success]))
     drawn = Seen(
         data.draw(status | st.just(play.seen[at].status)),
         answer=data.draw(answer),
-        released=data.draw(st.sampled_from([(), (life.request,)])),
+        released=data.draw(st.sampled_from([(), (now,)])),
         told=data.draw(st.just(()) | st.tuples(word)),
     )
-    broken = set(vector_plays.breaks(life.after(move, drawn)))
-    assert is_allowed(reply(life.call(move), drawn), boxes) == (not broken), (str(play), at, drawn, broken)
+    broken = set(vector_plays.breaks(world.after(move, drawn)))
+    assert is_allowed(reply(world.call(move), drawn), boxes) == (not broken), (str(play), at, drawn, broken)
 
 
 def test_pages_that_are_released_twice_are_never_allowed(places: list[Place]) -> None:
     """Neither twice in one answer, nor those of the first request in the life of the second."""
     for play, at, boxes in places:
-        life = play.lives[at]
-        for released in ((life.request, life.request), *[(1,)] * (life.request == 2)):
-            answer = reply(life.call(play.moves[at]), attrs.evolve(play.seen[at], released=released))
+        world = play.worlds[at]
+        now = world.life.request
+        for released in ((now, now), *[(1,)] * (now == 2)):
+            answer = reply(world.call(play.moves[at]), attrs.evolve(play.seen[at], released=released))
             assert not is_allowed(answer, boxes), (str(play), at)
 
 
@@ -220,10 +222,12 @@ def test_under_the_other_profile_a_late_failure_may_replace_success() -> None:
     play = replay(SpecManager(LATCH), "orderly-1-1-1 create metadata poll send start/0 finish/0 poll")
     assert play.moves[-1].event == "poll"
     answer = {"status": "Failed", "answer": "Failed", "released": [], "told": []}
-    life, move = attrs.evolve(play.lives[-2], wire="none"), play.moves[-1]
+    before, move = play.worlds[-2], play.moves[-1]
+    untold = attrs.evolve(before.life.now, words=())
+    world = attrs.evolve(before, lives=(attrs.evolve(before.life, requests=(untold,)),))
     other = frozenset(laws_of("failure overrides"))
-    assert not is_allowed(answer, allowed(life, move, FIRST_TERMINAL_WINS))
-    assert is_allowed(answer, allowed(life, move, other))
+    assert not is_allowed(answer, allowed(world, move, FIRST_TERMINAL_WINS))
+    assert is_allowed(answer, allowed(world, move, other))
 
 
 # --- Files ----------------------------------------------------------------------------------------
@@ -422,10 +426,10 @@ def test_the_right_managers_pass_every_case_and_keep_every_law(small: Path, righ
     """The examples answer as latch does, and the oracle's own plays find nothing in them."""
     with Process(right) as process:
         outcomes = run(process, small)
-        report = examine(process, "example", tuple(LAWS), limit=400, examples=5)
+        report = examine(process, "example", tuple(LAWS), limit=400, walks=100)
     assert [outcome.sentence for outcome in outcomes if outcome.result != "passed"] == []
     assert report.findings == {}
-    assert report.plays > 500
+    assert report.looked_at["plays"] > 500
 
 
 def test_the_managers_with_max_fail_by_the_name_of_the_case(small: Path, by_max: Sequence[str]) -> None:

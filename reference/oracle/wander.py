@@ -1,0 +1,267 @@
+"""Random plays, far beyond what can be explored: many rooms and uses of an id, long lives, time that jumps.
+
+Each walk draws its own bounds, and leaves some kinds of events out: what is rare in one walk is common in another
+(Groce and others, *Swarm testing*, ISSTA 2012). After its random part a walk comes to rest, so that what has to happen
+at last can be asked about. A walk that breaks a law is made short by leaving moves out for as long as the law stays
+broken.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Protocol, runtime_checkable
+
+import attrs
+
+from kvlatch.reference.oracle.explore import Play, unchanged
+from kvlatch.reference.oracle.formulas import broken
+from kvlatch.reference.oracle.harness import World
+from kvlatch.reference.oracle.moves import ROOM, Bounds, Event, Move, Player, RoomId, Script, Seen, Step
+
+IDS: Final[tuple[RoomId, ...]] = (
+    0,
+    1,
+    ROOM,
+    1023,
+    1031,
+    (1 << 32) + ROOM,
+    (1 << 63) - 1,
+    1 << 63,
+    (1 << 64) - 2,
+    (1 << 64) - 1,
+)
+"""Room ids that managers mix up: false ones, those with the same low bits, those beyond a signed word or a double."""
+WORDS: Final[tuple[RoomId, ...]] = ("7", "room", "Room", "a_room_with_a_long_name")
+WIDEST: Final = Bounds("disorderly", chunks=3, workers=3, requests=3, rooms=IDS, overlap=True, clock=True)
+"""How far random plays go, unless the player says that it cannot be asked so much."""
+STEPS: Final = 60
+REST: Final = 200
+
+
+class Session(Protocol):
+    """One play in progress."""
+
+    def step(self, step: Step, *, whole: bool = False) -> Seen:
+        """Make one step, and say what is seen after it; ``whole``: the call goes on to its end, held nowhere."""
+
+    def close(self) -> None:
+        """End the play."""
+
+
+@runtime_checkable
+class Sessions(Protocol):
+    """A player that can make a play step by step: without that, each step plays all of them again."""
+
+    def begin(self) -> Session:
+        """Begin a play on a fresh manager."""
+
+
+@attrs.define
+class _Again:
+    """A session with a player that has none."""
+
+    player: Player
+    script: Script = ()
+
+    def step(self, step: Step, *, whole: bool = False) -> Seen:
+        self.script = (*self.script, step)
+        return self.player.play([self.script])[0]
+
+    def close(self) -> None:
+        pass
+
+
+@attrs.define
+class Run:
+    """A play in progress: what was done, and what is known now. It keeps no history of that, so it may be long."""
+
+    bounds: Bounds
+    session: Session
+    world: World
+    moves: list[Move] = attrs.field(factory=list)
+    last: Seen = attrs.field(factory=lambda: Seen(None))
+
+    @classmethod
+    def begin(cls, player: Player, bounds: Bounds) -> Run:
+        """Before the first move."""
+        session = player.begin() if isinstance(player, Sessions) else _Again(player)
+        return cls(bounds, session, World.of(bounds))
+
+    def make(self, move: Move, *, whole: bool = False) -> tuple[World, Seen]:
+        """Make a move; the world before it, and what was seen."""
+        before = self.world
+        if move.told:
+            call = None if move.event is None else before.call(move)
+            seen = self.session.step(Step(move.thread, call), whole=whole)
+        else:
+            seen = unchanged([self.last])
+        self.world, self.last = before.after(move, seen), seen
+        self.moves.append(move)
+        return before, seen
+
+
+# --- Where to --------------------------------------------------------------------------------------------------------
+
+_LIKELY: Final[dict[Event, int]] = {
+    "create": 6, "poll": 5, "send": 8, "clear": 6, "metadata": 6, "start": 8, "finish": 5,
+    "abort": 1, "abort_notice": 1, "break": 1, "reuse": 4, "tick": 2, "wait": 1, "set_back": 1,
+}  # fmt: skip
+_MAY_BE_LEFT_OUT: Final[tuple[Event, ...]] = ("abort", "abort_notice", "break", "finish", "wait", "set_back")
+
+
+@attrs.frozen
+class Drawn:
+    """One walk's own choices: its bounds, which events it leaves out, how often a thread is left in mid-call."""
+
+    bounds: Bounds
+    without: frozenset[Event]
+    leaves: float
+
+    @classmethod
+    def of(cls, chance: random.Random, widest: Bounds, *, words: bool, sequential: bool = False) -> Drawn:
+        """Choices within the widest bounds."""
+        ids = [*WORDS, *IDS] if words and chance.random() < 0.15 else list(IDS)
+        count = chance.choice((1, 1, 2, 2, 3))
+        rooms = tuple(chance.sample(ids, count)) if len(widest.rooms) > 1 else widest.rooms
+        bounds = Bounds(
+            chance.choice(("orderly", "late", "disorderly", "disorderly"))
+            if widest.network == "disorderly"
+            else widest.network,
+            chance.randint(1, widest.chunks),
+            chance.randint(1, widest.workers),
+            chance.randint(1, widest.requests),
+            rooms,
+            overlap=widest.overlap and chance.random() < 0.5,
+            clock=widest.clock and chance.random() < 0.25,
+        )
+        without = frozenset(event for event in _MAY_BE_LEFT_OUT if chance.random() < 0.35)
+        return cls(bounds, without, 0.0 if sequential else chance.choice((0.0, 0.1, 0.3, 0.6)))
+
+    def next(self, chance: random.Random, world: World, moves: Sequence[Move]) -> Move | None:
+        """One of the moves, at random; None if those that are left are all of a kind that this walk leaves out."""
+        going_on = [move for move in moves if move.event is None]
+        last = [move for move in going_on if move.thread == world.last_thread]
+        if last and chance.random() >= self.leaves:
+            return last[0]
+        wanted = [move for move in moves if move.event is None or move.event not in self.without]
+        if not wanted:
+            return None
+        weights = [4 if move.event is None else _LIKELY[move.event] for move in wanted]
+        return chance.choices(wanted, weights)[0]
+
+
+_TO_REST: Final[tuple[Event, ...]] = ("finish", "start", "clear", "send", "poll", "tick")
+
+
+def to_rest(world: World, polled: set[tuple[int, int | None]]) -> Move | None:
+    """The next move on the way to rest: whatever has begun ends, whatever is settled is cleared, each is polled."""
+    moves = [move for move in world.moves() if move.event is None or move.event in _TO_REST]
+    going_on = [move for move in moves if move.event is None]
+    if going_on:
+        return next((move for move in going_on if move.thread == world.last_thread), going_on[0])
+    for event in _TO_REST:
+        for move in moves:
+            if move.event == event and not (event == "poll" and (move.room, move.request) in polled):
+                return move
+    return None
+
+
+def walk(player: Player, chance: random.Random, drawn: Drawn, steps: int = STEPS) -> Iterator[tuple[Run, World, Seen]]:
+    """One walk: after each move the run, the world before the move, and what was seen."""
+    run = Run.begin(player, drawn.bounds)
+    try:
+        for _ in range(steps):
+            moves = list(run.world.moves())
+            move = drawn.next(chance, run.world, moves) if moves else None
+            if move is None:
+                break
+            yield run, *run.make(move)
+        polled: set[tuple[int, int | None]] = set()
+        for _ in range(REST):
+            move = to_rest(run.world, polled)
+            if move is None:
+                break
+            if move.event == "poll" and run.world.idle:
+                polled.add((move.room, move.request))
+            elif move.event is not None and move.event != "poll":
+                polled.clear()
+            yield run, *run.make(move)
+    finally:
+        run.session.close()
+
+
+# --- Making plays short ---------------------------------------------------------------------------------------------
+
+
+def breaking(player: Player, bounds: Bounds, moves: Sequence[Move], law: str) -> list[Move] | None:
+    """The moves up to where the law is broken, leaving out those that are not possible; None if it stays whole."""
+    run = Run.begin(player, bounds)
+    try:
+        for move in moves:
+            if run.world.possible(move):
+                run.make(move)
+                if law in broken(run.world):
+                    return run.moves
+        return None
+    finally:
+        run.session.close()
+
+
+def shortened(
+    player: Player, bounds: Bounds, moves: Sequence[Move], law: str, *, tries: int = 400
+) -> tuple[Bounds, list[Move]]:
+    """A play that breaks the law and of which no move can be left out, as far as so many tries show; gentler bounds."""
+    best = list(moves)
+    size = max(1, len(best) // 2)
+    while tries > 0:
+        start, shorter = 0, False
+        while start < len(best) and tries > 0:
+            tries -= 1
+            found = breaking(player, bounds, best[:start] + best[start + size :], law)
+            if found is not None and len(found) < len(best):
+                best, shorter = found, True
+            else:
+                start += size
+        if size == 1 and not shorter:
+            break
+        size = max(1, size // 2)
+    for change in _CHANGES:
+        gentler = change(bounds, best)
+        found = breaking(player, gentler, best, law) if gentler != bounds else None
+        if found is not None and len(found) <= len(best):
+            bounds, best = gentler, found
+    return bounds, best
+
+
+def _fewer_rooms(bounds: Bounds, moves: Sequence[Move]) -> Bounds:
+    return attrs.evolve(bounds, rooms=bounds.rooms[: 1 + max((move.room for move in moves), default=0)])
+
+
+_CHANGES: Final[tuple[Callable[[Bounds, Sequence[Move]], Bounds], ...]] = (
+    _fewer_rooms,
+    lambda bounds, _: attrs.evolve(bounds, overlap=False),
+    lambda bounds, _: attrs.evolve(bounds, clock=False),
+    lambda bounds, _: attrs.evolve(bounds, network="late" if bounds.network == "disorderly" else bounds.network),
+    lambda bounds, _: attrs.evolve(bounds, network="orderly"),
+    lambda bounds, _: attrs.evolve(bounds, chunks=max(1, bounds.chunks - 1)),
+    lambda bounds, _: attrs.evolve(bounds, chunks=1),
+    lambda bounds, _: attrs.evolve(bounds, workers=max(1, bounds.workers - 1)),
+    lambda bounds, _: attrs.evolve(bounds, workers=1),
+    lambda bounds, _: attrs.evolve(bounds, requests=max(1, bounds.requests - 1)),
+    lambda bounds, _: attrs.evolve(bounds, requests=1),
+)
+"""Bounds that ask for less, one change at a time."""
+
+
+def as_play(player: Player, bounds: Bounds, moves: Sequence[Move], places: tuple[str, ...]) -> Play:
+    """The play that these moves are."""
+    play = Play(bounds, places=places)
+    run = Run.begin(player, bounds)
+    try:
+        for move in moves:
+            run.make(move)
+            play = play.then(move, run.last)
+        return play
+    finally:
+        run.session.close()
