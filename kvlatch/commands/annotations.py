@@ -66,8 +66,11 @@ def _append(file: Path, page: str) -> None:
     content = page.encode(errors="replace")
     if len(content) > _LARGEST:
         content = f"The report has {len(content):,} bytes, too many for this page: it is in the log.\n".encode()
-    with file.open("ab") as stream:
-        stream.write(content + b"\n")
+    try:
+        with file.open("ab") as stream:
+            stream.write(content + b"\n")
+    except OSError as error:  # the verdict stands without its page
+        click.echo(f"kvlatch: the page of the step cannot be written: {error.strerror}", err=True)
 
 
 def in_repository(file: str | None) -> str | None:

@@ -5,15 +5,18 @@ What the exit codes mean is in ``exits.py``.
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
+from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Final, NoReturn
 
 import click
 
 from kvlatch.commands import streams
-from kvlatch.commands.exits import INTERNAL, INTERRUPTED, OK, USAGE, Failure
+from kvlatch.commands.exits import CANNOT, INTERNAL, INTERRUPTED, USAGE, Failure
 
 COMMANDS: Final = {
     "atlas": "Count the merges: which tables obey which laws, and why no renumbering of the statuses is a fix.",
@@ -30,6 +33,7 @@ COMMANDS: Final = {
 """Each command, and its line in ``kvlatch --help``; ``kvlatch.commands.NAME`` defines a function of that name."""
 
 
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 _Z3_INTERRUPTED: Final = "interrupted from keyboard"
 """Z3 takes Ctrl-C itself while it works, and says so as its reason not to know."""
 
@@ -65,7 +69,7 @@ def main() -> NoReturn:
 
 def _exit_code() -> int:
     try:
-        code = cli.main(prog_name="kvlatch", standalone_mode=False)
+        return int(cli.main(prog_name="kvlatch", standalone_mode=False))
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
@@ -80,14 +84,29 @@ def _exit_code() -> int:
     except SystemExit as error:  # no code of ours exits like that: what was loaded or called for the user did
         raise Failure(f"the code under test called sys.exit({error.code!r})", USAGE) from error
     except OSError as error:
-        if error.filename is None:
-            return _internal()
-        raise Failure(f"{error.filename}: {error.strerror}", USAGE) from error
+        if (failure := _of_the_system(error)) is not None:
+            raise failure from error
+        return _internal()
     except Exception as error:  # noqa: BLE001  # whatever it is, it must not exit with 1 and read as "violated"
         if _Z3_INTERRUPTED in str(error):
             raise Failure("interrupted", INTERRUPTED) from None
         return _internal()
-    return code if isinstance(code, int) else OK
+
+
+def _of_the_system(error: OSError) -> Failure | None:
+    """A file that cannot be read or written, as the user should read it; None for an error of ours."""
+    if error.errno in _FULL:
+        place = "" if error.filename is None else f"{error.filename}: "
+        return Failure(f"{place}the output cannot be written: {error.strerror}", CANNOT)
+    if isinstance(error, FileNotFoundError) and not _is_somewhere():
+        return Failure("the current folder does not exist any more: cd to another one", USAGE)
+    return None if error.filename is None else Failure(f"{error.filename}: {error.strerror}", USAGE)
+
+
+def _is_somewhere() -> bool:
+    with suppress(FileNotFoundError):
+        return Path.cwd().exists()
+    return False
 
 
 def _one_line(error: click.ClickException) -> str:

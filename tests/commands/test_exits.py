@@ -82,6 +82,22 @@ def test_a_full_disk_is_one_line(command: str) -> None:
     assert (done.returncode, done.stderr) == (4, "kvlatch: the output cannot be written: No space left on device\n")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_a_report_on_a_full_disk_is_one_line(here: Run) -> None:
+    """Exit 4 here too; the verdict has been printed, and is not what the exit code says."""
+    code, _, err = here(
+        "prove", "--design", "latch", "--atomicity", "cas", "--property", "no-pin", "--junit", "/dev/full"
+    )
+    assert (code, err) == (4, "kvlatch: the output cannot be written: No space left on device\n")
+
+
+def test_a_folder_that_is_gone_is_one_line(tmp_path: Path) -> None:
+    """A shell may stand in a folder that has been deleted."""
+    done = in_shell(f"mkdir {tmp_path}/gone; cd {tmp_path}/gone; rmdir {tmp_path}/gone; kvlatch prove --design a:B")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "the current folder" in done.stderr
+
+
 def test_a_stream_that_is_closed_is_not_missed() -> None:
     """``>&-``: the exit code is all that is asked for."""
     assert in_shell(f"kvlatch show {TRACE} >&-").returncode == 0

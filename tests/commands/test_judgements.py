@@ -102,6 +102,16 @@ def test_annotations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert "4" not in written.partition("```")[2]
 
 
+def test_a_page_that_cannot_be_written_changes_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line says so, and the exit code is that of the verdict."""
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "missing" / "summary.md"))
+    assert Output("kvlatch conform").write(report(KEPT, broken())) == 1
+    assert "the page of the step cannot be written: No such file" in capsys.readouterr().err
+
+
 def test_never_more_annotations_than_are_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
