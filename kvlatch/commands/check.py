@@ -1,49 +1,142 @@
-"""``kvlatch check``: hold an event log against the laws."""
+"""``kvlatch check``: hold event logs against the laws."""
 
 from __future__ import annotations
 
-import json
-import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
-from rich.progress import Progress
 
-from kvlatch.commands.common import chosen_design, console, profile_option
-from kvlatch.commands.exits import Failure
-from kvlatch.reference.logs.check import check as check_log
-from kvlatch.reference.logs.read import LogError
+from kvlatch.commands import judgements
+from kvlatch.commands.common import ROOM_ID, chosen_design, json_option, junit_option, profile_option, progress
+from kvlatch.commands.exits import USAGE, VIOLATED, Failure
+
+if TYPE_CHECKING:
+    from kvlatch.reference.logs.check import Report
+
+_STDIN: Final = "-"
+_SUFFIXES: Final = (".ndjson", ".jsonl", ".gz", ".zst", ".parquet", ".arrow")
+"""Files of a directory that are taken for logs."""
 
 
 @click.command()
-@click.argument("log", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("logs", nargs=-1, required=True, metavar="LOG...")
 @profile_option
 @click.option("--design", metavar="NAME", help="Also hold every write against the merge of this design.")
-@click.option("--quiet", type=click.IntRange(1), metavar="N", help="A live room is pinned after N lines without it.")
-@click.option("--engine", type=click.Choice(["auto", "numpy", "fast", "cupy"]), default="auto", show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def check(log: Path, profile: Any, design: str | None, quiet: int | None, engine: Any, as_json: bool) -> int:
-    """Check an event log (NDJSON, Parquet or Arrow): the first violation of each room, final statuses, pinned rooms.
+@click.option("--only", metavar="LAW", multiple=True, help="Answer for this law only; can be repeated.")
+@click.option("--quiet", type=click.FloatRange(0, min_open=True), default=300.0, show_default=True, metavar="SECONDS",
+              help="A live request to which nothing has happened for so long is pinned.")  # fmt: skip
+@click.option(
+    "--room", "rooms", type=ROOM_ID, metavar="ID", multiple=True, help="Judge this room only; can be repeated."
+)
+@click.option("--since", type=float, metavar="TIME", help="Leave out what is before this time, in the log's seconds.")
+@click.option("--follow", is_flag=True, help="Wait for more at the end: a line as soon as a law breaks; ^C ends it.")
+@click.option("--engine", type=click.Choice(["auto", "judge", "numpy", "fast", "gpu"]), default="auto",
+              show_default=True, help="What screens a log of columns; `judge` judges every event.")  # fmt: skip
+@junit_option
+@json_option()
+def check(
+    logs: tuple[str, ...], profile: Any, design: str | None, only: tuple[str, ...], quiet: float,
+    rooms: tuple[int | str, ...], since: float | None, follow: bool, engine: Any, junit: Path | None, as_json: bool,
+) -> int:  # fmt: skip
+    """Check event logs (NDJSON, also .gz, .zst or `-`; Parquet; Arrow; directories of them) against every law.
 
-    Exit 0 if nothing is wrong, 1 if a room breaks a law or is pinned, 2 if the log cannot be read to its end.
+    Several logs are read one after the other, as one. For each law: in how many rooms it could have been broken, the
+    rooms in which it is, or why it could not be judged.
+
+    Exit 0 if no law is broken and some were judged, 1 if one is broken, 2 if a log cannot be read to its end, 3 if
+    nothing was judged.
     """
+    from kvlatch.reference.laws import LAWS, UnknownLaw, select
+    from kvlatch.reference.logs.check import check as check_logs
+    from kvlatch.reference.logs.events import LogError
+
     try:
-        with Progress(console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
-            task = progress.add_task(log.name)
-            report = check_log(
-                log,
+        select([*LAWS, *(law for law in only if "/" in law and law.partition("/")[0] in LAWS)], only)
+        paths = list(_files(logs))
+        with progress(", ".join(logs)) as done:
+            report = check_logs(
+                *paths,
                 profile=profile,
                 design=chosen_design(design),
                 quiet=quiet,
                 engine=engine,
-                progress=lambda done, total: progress.update(task, completed=done, total=total),
+                only=only,
+                rooms=rooms,
+                since=since,
+                follow=follow,
+                progress=None if follow else done,
+                found=(lambda finding: click.echo(finding.text("line"))) if follow and not as_json else None,
             )
+    except UnknownLaw as error:
+        raise Failure(str(error), USAGE) from error
     except LogError as error:
         raise Failure(str(error), error.exit_code) from error
-    if as_json:
-        click.echo(json.dumps(report.as_json()))
-    else:
-        for line in report.lines():
-            click.echo(line)
-    return report.exit_code
+    return _put(report, only, judgements.Output("kvlatch check", as_json, junit))
+
+
+def _files(logs: tuple[str, ...]) -> Iterator[Path]:
+    """The files that are named, and the logs in the directories that are, by name."""
+    for name in logs:
+        path = Path(name)
+        if name == _STDIN:
+            yield path
+        elif path.is_dir():
+            found = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES and file.is_file())
+            if not found:
+                raise Failure(f"{path}: no log in that folder: they end in {', '.join(_SUFFIXES)}", USAGE)
+            yield from found
+        elif path.exists():
+            yield path
+        else:
+            raise Failure(f"{path} does not exist", USAGE)
+
+
+def _put(report: Report, only: tuple[str, ...], output: judgements.Output) -> int:
+    """Print the report; the exit code."""
+    looked_at = {"events": report.events, "rooms": report.rooms, "tables": report.tables}
+    members: dict[str, object] = {
+        "profile": report.profile, "version": report.version, "unit": report.unit, "engine": report.engine,
+        "seconds": round(report.seconds, 3), "quiet": report.quiet, "silent": report.silent, "final": report.final,
+        "running": report.running, "left": report.left, "disorder": report.disorder, "error": report.error,
+        "findings": [_finding(finding) for finding in report.findings],
+    }  # fmt: skip
+    if not output.as_json:
+        _remarks(report)
+    code = output.write(judgements.Report(report.path, report.judgements, only, looked_at, members))
+    merged = report.laws.get("merge", 0)
+    if not output.as_json:
+        if report.design:
+            answer = f"broken      merge of {report.design}: in {merged:,} rooms" if merged else ""
+            kept = f"kept        merge of {report.design}: {report.merged:,} rooms could have broken it"
+            nothing = f"not judged  merge of {report.design}: no write with what it wrote and what came of it"
+            click.echo(answer or (kept if report.merged else nothing))
+        click.echo("final: " + (", ".join(f"{n:,} {status}" for status, n in report.final.items() if n) or "no rooms"))
+        if report.left:
+            click.echo(f"{report.left:,} entries are left at the end, {report.running:,} of them on their way")
+        speed = report.events / report.seconds if report.seconds else 0.0
+        click.echo(f"{report.engine}: {speed:,.0f} events/s")
+    if report.error:
+        return USAGE
+    return VIOLATED if merged else code
+
+
+def _remarks(report: Report) -> None:
+    """What is to be read before the answers: where the log ends too soon, and where its order is not to be trusted."""
+    if report.error:
+        click.echo(f"{report.error}\nWhat follows is about the {report.events:,} events before that.\n")
+    for line in report.disorder[:10]:
+        click.echo(line)
+    for finding in [finding for finding in report.findings if finding.law == "merge"][:10]:
+        click.echo(finding.text(report.unit))
+
+
+def _finding(finding: Any) -> dict[str, object]:
+    """A finding for machines; ids are strings."""
+    members = {
+        "law": finding.law, "scenario": finding.scenario, "room": str(finding.room), "node": finding.node,
+        "rank": finding.rank, "line": finding.line or None, "before": finding.before, "after": finding.after,
+        "op": finding.op, "incoming": finding.incoming, "sentence": finding.sentence,
+    }  # fmt: skip
+    return {name: value for name, value in members.items() if value not in (None, "")}

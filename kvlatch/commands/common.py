@@ -128,6 +128,21 @@ def traces_option(says: str, default: str | None = None) -> Decorator:
     )
 
 
+class _RoomId(click.ParamType[int | str]):
+    """A room id of a log: an integer in decimal or as 0x…, or else a string."""
+
+    name = "id"
+
+    def convert(self, value: str, _parameter: click.Parameter | None, _context: click.Context | None) -> int | str:
+        try:
+            return int(value, 0)
+        except ValueError:
+            return value
+
+
+ROOM_ID: Final = _RoomId()
+
+
 def chosen_design(name: str | None) -> Design | None:
     from kvlatch.proofs.prove import UnknownName, room_design
 

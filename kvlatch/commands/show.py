@@ -15,9 +15,10 @@ from typing import Any, Final
 import attrs
 import click
 
-from kvlatch.commands.common import chosen_design, console, json_option, profile_option, progress, put, refuse
+from kvlatch.commands.common import ROOM_ID, chosen_design, console, json_option, profile_option, progress, put, refuse
 from kvlatch.commands.exits import OK, USAGE, Failure
-from kvlatch.reference.logs.read import LogError, is_log
+from kvlatch.reference.logs.events import LogError
+from kvlatch.reference.logs.read import is_log
 from kvlatch.reference.logs.story import story
 from kvlatch.reference.story import Kind, Line, Story, mermaid
 from kvlatch.spec import protocol
@@ -151,25 +152,17 @@ def _inside(sentence: str) -> str:
     return f"{first.lower() if first[1:] == first[1:].lower() else first}{space}{rest}"
 
 
-def room_id(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
-    """A room id, decimal or hexadecimal."""
-    try:
-        return None if text is None else int(text, 0)
-    except ValueError as error:
-        raise click.BadParameter(f"{text!r} is not a room id: it is an integer, decimal or as 0x…") from error
-
-
 @click.command()
 @click.argument("file", metavar="TRACE|LOG", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--room", metavar="N", callback=room_id, help="The file is an event log: show this room of it.")
+@click.option("--room", type=ROOM_ID, metavar="ID", help="The file is an event log: show this room of it.")
 @click.option("--mermaid", "as_mermaid", is_flag=True, help="Print a Mermaid sequence diagram instead.")
 @click.option("--design", metavar="NAME", help="A trace's, if it does not ship (MODULE:NAME); of a log, as in check.")
 @profile_option
 @json_option("One JSON object: a line of the table is a member of `lines`.")
-def show(file: Path, room: int | None, as_mermaid: bool, design: str | None, profile: Any, as_json: bool) -> int:
+def show(file: Path, room: int | str | None, as_mermaid: bool, design: str | None, profile: Any, as_json: bool) -> int:
     """Show a trace, or one room of an event log, as a table with one column per thread, and say what went wrong.
 
-    `kvlatch check LOG` lists the rooms that break a law; `kvlatch show LOG --room N` tells one of them.
+    `kvlatch check LOG` lists the rooms that break a law; `kvlatch show LOG --room ID` tells one of them.
     """
     if as_json:
         refuse(("as_mermaid",), "with --json")
@@ -186,7 +179,7 @@ def show(file: Path, room: int | None, as_mermaid: bool, design: str | None, pro
     return OK
 
 
-def _story(file: Path, room: int | None, profile: Any, design: Design | None) -> Story:
+def _story(file: Path, room: int | str | None, profile: Any, design: Design | None) -> Story:
     """The trace, or the room of the log; Failure for a file that is neither."""
     try:
         if room is not None:
@@ -195,7 +188,7 @@ def _story(file: Path, room: int | None, profile: Any, design: Design | None) ->
             with progress(file.name) as done:
                 return story(file, room, profile=profile, design=design, progress=done)
         if is_log(file):
-            how = f"name a room with --room N; kvlatch check {file} lists those that break a law"
+            how = f"name a room with --room ID; kvlatch check {file} lists those that break a law"
             raise Failure(f"{file} is an event log: {how}", USAGE)
         return table(read(file), design)
     except TraceError as error:

@@ -334,7 +334,7 @@ class Storm:
             room = int(text)
             show = shlex.join(["kvlatch", "show", str(self.target.log), "--room", text])
             if (violation := found.get(room)) is not None:
-                yield PinnedRoom(room, status, violation.law, violation.line, str(violation), show)
+                yield PinnedRoom(room, status, violation.law, violation.line, violation.sentence, show)
             else:
                 says = f"it is {status}, nobody works on it, and the inflight queue has no deadline"
                 yield PinnedRoom(room, status, None, None, says, show)

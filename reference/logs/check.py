@@ -1,249 +1,327 @@
-"""Event logs: which laws a recorded run breaks, room by room, in one pass over a file of any length.
+"""Hold event logs against the laws: for each law an answer, with counts, and what the log shows at its end.
 
-:func:`check` reads a log (formats: ``logs/read.py``), holds each event against the status last observed in its room
-(laws: ``log_laws.py``), and reports the first violation of each room, how many rooms ended in each status, and which
-are *pinned*. Memory is one chunk of events and 20 to 40 bytes a room.
-
-**Pinned.** A log ends somewhere, and a room that is live there may be on its way. A room is called pinned if it ends
-live although it had been terminal and no create came between: whoever settles terminal rooms is done with it, and
-nobody else will be. With ``quiet=n`` it is also pinned if it ends live and the last n lines say nothing of it. That
-finds the requests which hang without having failed, and is a guess: n must be longer than any transfer.
-
-**What a log does not show.** It has no generations: what a room shows between a clear and the next create is called a
-ghost. A status that was not logged is not judged, and a live status that goes back (Transferring, then
-WaitingForInput) breaks none of the twelve properties. Name a design to have its merge checked too: then every write
-must be in the log, in the order in which the table changed.
+A log of one status table in columns goes through the screen first (``rooms.py``), and only the rooms that could have
+broken a law are judged event by event; any other log is judged whole (``judge.py``). Both give the same answers: which
+way was taken is in the report, as its ``engine``. Memory is a batch of events, and 30 to 60 bytes a room in the screen,
+about 500 in the judge.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 
 from kvlatch.reference.arrays import device as arrays
-from kvlatch.reference.logs.laws import EVENTS, SILENT, STATUSES, Laws
-from kvlatch.reference.logs.read import CannotCheck, LogError, open_log
-from kvlatch.reference.logs.rooms import GPU_BLOCK, REVIVED, Broken, Rooms, Tables
+from kvlatch.reference.laws import LAWS, Broken, Judgement, Kept, NotJudged, exit_code
+from kvlatch.reference.logs.codes import EVENTS, SILENT
+from kvlatch.reference.logs.columns import ColumnLog, NotATable
+from kvlatch.reference.logs.ending import Ending, ending, reasons
+from kvlatch.reference.logs.events import LIVE, STATUSES, TABLE_OPS, CannotCheck, Event, LogError, Room
+from kvlatch.reference.logs.judge import NO_PIN, QUIET, Finding, Judge, Table
+from kvlatch.reference.logs.laws import MERGE, PROFILES
+from kvlatch.reference.logs.order import Order
+from kvlatch.reference.logs.read import Log, open_log
+from kvlatch.reference.logs.rooms import Rooms, Tables
 from kvlatch.spec.designs import Design
 from kvlatch.spec.schema import Profile
 
-Engine = Literal["auto", "numpy", "fast", "cupy"]
-CHUNK: Final = 1 << 18
-"""Events read at a time; read as columns, a chunk is about 10 MB."""
+Engine = Literal["auto", "judge", "numpy", "fast", "gpu"]
 _SMALL: Final = 1 << 24
-"""Bytes of columns below which loading numba or CuPy takes longer than checking them with NumPy."""
-
-
-@attrs.frozen
-class Violation:
-    """The first event that breaks a law in its room; ``incoming`` is None where the log does not say it."""
-
-    room: int
-    line: int
-    law: str
-    before: str
-    after: str
-    op: str
-    incoming: str | None
-    says: str
-
-    @classmethod
-    def of(cls, laws: Laws, room: int, line: int, state: int, code: int) -> Violation:
-        """The violation that an event is, given as a byte, in a room whose state (``rooms.py``) breaks with it."""
-        before, event, law = _status(state), EVENTS[code], _law(laws, state, code)
-        after = event.observed or ""  # an event that observes nothing breaks nothing
-        says = laws.says(law, before, event)
-        return cls(room, line, law, before, after, event.op, event.incoming, says)
-
-    def __str__(self) -> str:
-        written = f" {self.incoming}" if self.op == "write" and self.incoming else ""
-        return f"{self.after} over {self.before} ({self.op}{written}) breaks {self.law}: {self.says}"
-
-
-@attrs.frozen
-class Pinned:
-    """A room that ends live and will not settle; ``line`` is that of its last event, None without ``quiet``."""
-
-    room: int
-    status: str
-    revived: bool
-    unit: str
-    line: int | None
-
-    def __str__(self) -> str:
-        why = (
-            "although it had been terminal"
-            if self.revived
-            else f"and nothing is said of it after {self.unit} {self.line}"
-        )
-        return f"ends {self.status} {why}"
+"""Bytes of columns below which loading numba takes longer than checking them with NumPy."""
+SHOWN: Final = 10
+"""Rooms that are listed under a broken law."""
 
 
 @attrs.frozen(kw_only=True)
 class Report:
-    """What a log shows. ``violations`` and ``pinned`` are the first ones, by line and by room; the counts are of all.
+    """What the logs show. ``error`` says where they could not be read any further: all else is about what came before.
 
-    ``final`` counts rooms by the status last observed (under ``unobserved``: in none, or not since their last create);
-    ``silent`` events observe nothing. ``seconds`` is the time for reading and checking. ``error`` says where the log
-    could not be read any further: all else is about what came before.
+    ``findings`` are the first of each law in each room, in the order of the log. ``final`` counts entries by the status
+    last observed (``unobserved``: in none, or not since their last create), ``running`` those that are on their way,
+    ``left`` all that are in a table at the end; ``silent`` events observe nothing. ``disorder`` says how the order of
+    the log and its times disagree. ``seconds`` is the time for reading and judging.
     """
 
     path: str
     unit: str
+    version: int
     profile: Profile
     design: str | None
     engine: str
+    quiet: float
     seconds: float
     events: int
     silent: int
     rooms: int
-    violated: int
-    laws: dict[str, int]
-    violations: tuple[Violation, ...]
-    pinned_rooms: int
-    pinned: tuple[Pinned, ...]
+    tables: int
+    findings: tuple[Finding, ...]
+    judgements: tuple[Judgement, ...]
+    merged: int
+    """Writes of how many rooms were held against the merge of ``design``."""
     final: dict[str, int]
+    running: int
+    left: int
+    disorder: tuple[str, ...]
     error: str | None
 
     @property
+    def laws(self) -> dict[str, int]:
+        """In how many rooms each broken law is broken."""
+        return dict(Counter(finding.law for finding in self.findings))
+
+    @property
+    def violations(self) -> tuple[Finding, ...]:
+        """What an event broke: the first finding of each room."""
+        first: dict[tuple[str | None, str | None, Room], Finding] = {}
+        for finding in self.findings:
+            if finding.line:
+                first.setdefault((finding.node, finding.rank, finding.room), finding)
+        return tuple(first.values())
+
+    @property
+    def pinned(self) -> tuple[Finding, ...]:
+        """The rooms that are pinned at the end."""
+        return tuple(finding for finding in self.findings if finding.law == NO_PIN)
+
+    @property
     def exit_code(self) -> int:
-        """2 if the log could not be read to its end, else 1 if a room breaks a law or is pinned, else 0."""
+        """As for every judge; 2 if the log could not be read to its end."""
         if self.error:
             return 2
-        return 1 if self.violated or self.pinned_rooms else 0
+        return 1 if MERGE in self.laws else exit_code(self.judgements)
 
-    def as_json(self) -> dict[str, object]:
-        """The report as JSON has it."""
-        return {**attrs.asdict(self), "exit_code": self.exit_code}
 
-    def lines(self) -> Iterator[str]:
-        """The report as text, for a terminal or a file."""
-        for violation in self.violations:
-            yield f"room {violation.room}, {self.unit} {violation.line}: {violation}"
-        if self.violated > len(self.violations):
-            yield f"... and {self.violated - len(self.violations):,} more rooms"
-        for pinned in self.pinned:
-            yield f"room {pinned.room} is pinned: it {pinned}"
-        if self.pinned_rooms > len(self.pinned):
-            yield f"... and {self.pinned_rooms - len(self.pinned):,} more pinned rooms"
-        if self.error:
-            yield f"{self.error}; what follows is about what came before"
-        yield "final: " + (", ".join(f"{n:,} {status}" for status, n in self.final.items() if n) or "no rooms")
-        silent = f", {self.silent:,} of them without a status" if self.silent else ""
-        speed = self.events / self.seconds if self.seconds else 0.0
-        yield f"{self.events:,} events{silent}, {self.rooms:,} rooms; {self.engine}: {speed:,.0f} events/s"
-        laws = ", ".join(f"{law} in {n:,}" for law, n in self.laws.items())
-        profile = self.profile + (f", merge of {self.design}" if self.design else "")
-        yield f"{profile}: " + (f"broken: {laws} of the rooms" if laws else "no law is broken")
+@attrs.define(eq=False)
+class _Run:
+    """What is common to all ways of checking."""
+
+    judge: Judge
+    order: Order = attrs.field(factory=Order)
+    progress: Callable[[int, int], None] | None = None
+    found: Callable[[Finding], None] | None = None
+    error: str = ""
+
+    def whole(self, log: Log, wanted: Callable[[Event], bool] | None) -> None:
+        """Judge every event of a log, up to its first fault."""
+        try:
+            for events, done in log.batches():
+                told = len(self.judge.findings)
+                ordered = self.order.of(events)
+                self.judge.feed(ordered if wanted is None else filter(wanted, ordered))
+                if self.found:
+                    for finding in self.judge.findings[told:]:
+                        self.found(finding)
+                if self.progress:
+                    self.progress(done, log.total)
+        except LogError as fault:
+            self.error = str(fault)
 
 
 def check(
-    path: Path,
-    *,
+    *paths: Path,
     profile: Profile = "first terminal wins",
     design: Design | None = None,
-    quiet: int | None = None,
+    quiet: float = QUIET,
     engine: Engine = "auto",
-    chunk: int = CHUNK,
-    most: int = 1000,
+    only: Collection[str] = (),
+    rooms: Collection[Room] = (),
+    since: float | None = None,
+    batch: int | None = None,
+    follow: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    found: Callable[[Finding], None] | None = None,
 ) -> Report:
-    """Check a log. A fault in its middle is the report's ``error``; LogError if there is nothing to report on.
+    """Check logs as one, file after file. A fault in the middle is the report's ``error``; LogError if nothing is read.
 
-    ``most`` bounds the violations and the pinned rooms that are listed. ``progress(done, total)`` is called after each
-    chunk, in bytes or rows. ValueError for an argument that makes no sense.
+    ``quiet`` is in seconds; ``only`` names laws; ``rooms`` and ``since`` (a time) leave out all other events;
+    ``follow`` waits for more at the end of the last file. ``progress(done, total)`` is called after each batch,
+    ``found`` for each finding as soon as it is made. ValueError for an argument that makes no sense.
     """
-    if chunk < 1 or most < 0 or (quiet is not None and quiet < 1):
-        raise ValueError("chunk and quiet are at least 1, most at least 0")
-    laws = Laws.of(profile, design)
-    log = open_log(path, chunk)
-    large = log.unit == "row" and path.stat().st_size >= _SMALL  # lines take longer to read than to check
-    name, rooms = _rooms(engine, Tables.of(laws), quiet is not None, large)
-    findings = _Findings(laws, most)
+    if quiet <= 0 or not paths or (batch is not None and batch < 1):
+        raise ValueError("quiet is at least a moment, a batch at least 1, and there is at least one log")
+    if profile not in PROFILES:
+        raise ValueError(f"no profile is called {profile!r}: they are {', '.join(PROFILES)}")
+    if engine not in ("auto", "judge", "numpy", "fast", "gpu"):
+        raise ValueError(f"no engine is called {engine!r}: they are auto, judge, numpy, fast and gpu")
+    run = _Run(Judge(profile, design, quiet), progress=progress, found=found)
+    wanted = _wanted(rooms, since)
+    screened: _Screened | None = None
     start = time.perf_counter()
-    events = silent = 0
-    last, error = 0, None
-    try:
-        for part in log.chunks:
-            for broken in rooms.feed(part.rooms, part.codes, part.line):
-                findings.add(broken)
-            events += len(part.codes)
-            silent += int(np.count_nonzero(part.codes >= SILENT))
-            last = part.line + len(part.codes) - 1
-            if progress:
-                progress(part.done, log.total)
-    except LogError as fault:
-        error = str(fault)
-    ids, states, lines = rooms.live(revived=True, before=None if quiet is None else max(0, last + 1 - quiet))
-    pinned = zip(ids[:most].tolist(), states[:most].tolist(), lines[:most].tolist(), strict=True)
+    unit, version, name = "line", 1, "judge"
+    for number, path in enumerate(paths):
+        following = follow and number == len(paths) - 1
+        log = open_log(path, batch, follow=following)
+        run.judge.source = f"{path}, " if len(paths) > 1 else ""
+        unit, version = log.unit, max(version, log.version)
+        run.judge.declared |= log.declared
+        alone = len(paths) == 1 and wanted is None and engine != "judge"
+        if isinstance(log, ColumnLog) and log.is_table and alone:
+            name, screen = _screen(engine, Tables.of(design), "time" in log.columns, path.stat().st_size)
+            screened = _Screened.of(log, screen, run)
+        if screened is None:
+            name = "judge"
+            run.whole(log, wanted)
+        if run.error:
+            break
+    ended = ending(run.judge)
+    if screened is not None:
+        ended = screened.completed(ended)
+    seconds = time.perf_counter() - start
+    answers = tuple(_answers(ended, unit, paths, only, seconds))
+    disorder = [line.format(unit=unit) for line in run.judge.contradictions]
+    if run.order.moved:
+        moved = f"{run.order.moved:,} events came later in the log than in the time of their thread"
+        disorder.insert(
+            0, f"{moved}, and were judged in the order of time; the first: {run.order.first}".format(unit=unit)
+        )
     return Report(
-        path=str(path), unit=log.unit, profile=profile, design=design.name if design else None,
-        engine=name, seconds=time.perf_counter() - start, events=events, silent=silent, rooms=rooms.count,
-        violated=sum(findings.counts.values()), laws=findings.counts, violations=tuple(findings.kept),
-        pinned_rooms=len(ids),
-        pinned=tuple(
-            Pinned(room, _status(state), bool(state & REVIVED), log.unit, line or None) for room, state, line in pinned
-        ),
-        final={status or "unobserved": n for status, n in rooms.final().items()}, error=error,
+        path=", ".join(map(str, paths)), unit=unit, version=version, profile=profile,
+        design=design.name if design else None, engine=name, quiet=quiet, seconds=seconds,
+        events=screened.events if screened else run.judge.events,
+        silent=screened.silent if screened else run.judge.silent,
+        rooms=sum(ended.final.values()), tables=max(1, len(run.judge.tables)), findings=ended.findings,
+        judgements=answers, merged=ended.looks.get(MERGE, 0), final=dict(ended.final), running=ended.running,
+        left=ended.left, disorder=tuple(disorder), error=run.error or None,
     )  # fmt: skip
 
 
-def _rooms(engine: Engine, tables: Tables, quiet: bool, large: bool) -> tuple[str, Rooms]:
-    """The engine and its name: what was asked for, or the fastest that is there and worth its start."""
-    if engine not in ("auto", "numpy", "fast", "cupy"):
-        raise ValueError(f"no engine is called {engine!r}: they are auto, numpy, fast, cupy")
-    if engine == "cupy" or (engine == "auto" and large):
+def _wanted(rooms: Collection[Room], since: float | None) -> Callable[[Event], bool] | None:
+    if not rooms and since is None:
+        return None
+    chosen = set(rooms)
+
+    def wanted(event: Event) -> bool:
+        late = since is None or (event.time is not None and event.time >= since)
+        return late and (not chosen or event.room in chosen)
+
+    return wanted
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Answers
+
+
+def _answers(
+    ended: Ending, unit: str, paths: Sequence[Path], only: Collection[str], seconds: float
+) -> Iterator[Judgement]:
+    """An answer for each law that was asked for."""
+    why = reasons(ended)
+    by_law: dict[tuple[str, str], list[Finding]] = {}
+    for finding in ended.findings:
+        by_law.setdefault((finding.law, finding.scenario), []).append(finding)
+    for law in LAWS:
+        scenarios = [scenario for of, scenario in by_law if of == law]
+        for scenario in scenarios or [""]:
+            if only and law not in only and f"{law}/{scenario}" not in only:
+                continue
+            found = by_law.get((law, scenario), [])
+            if found:
+                yield Judgement(law, _broken(found, unit, paths), scenario, seconds)
+            elif law not in ended.unsaid and ended.looks.get(law):
+                yield Judgement(law, Kept(ended.looks[law], "rooms"), scenario, seconds)
+            else:
+                reason = ended.unsaid.get(law) or why.get(law, "nothing was looked at")
+                yield Judgement(law, NotJudged(reason), scenario, seconds)
+
+
+def _broken(found: Sequence[Finding], unit: str, paths: Sequence[Path]) -> Broken:
+    """The first finding in a sentence, the first ten in the text, and how to see its room."""
+    first, count = found[0], len(found)
+    lines = [finding.text(unit) for finding in found[:SHOWN]]
+    if count > SHOWN:
+        lines.append(f"... and {count - SHOWN:,} more rooms")
+    rooms = "1 room" if count == 1 else f"{count:,} rooms"
+    log = " ".join(map(str, paths))
+    where = str(paths[0]) if len(paths) == 1 else None
+    again = f"kvlatch show {log} --room {first.room}" if len(paths) == 1 else ""
+    line = first.line if unit == "line" and first.line else None
+    return Broken(f"in {rooms}; {lines[0]}", "\n".join(lines), None, again, where, line)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# The screen
+
+
+@attrs.define(eq=False)
+class _Screened:
+    """A log that went through the screen, and then through the judge as far as that was needed."""
+
+    screen: Rooms
+    events: int = 0
+    silent: int = 0
+    latest: float | None = None
+
+    @classmethod
+    def of(cls, log: ColumnLog, screen: Rooms, run: _Run) -> _Screened | None:
+        """None, and nothing has been judged, if there is more in the log than statuses."""
+        self = cls(screen)
+        seen = np.zeros(256, bool)
         try:
-            xp = arrays.module("gpu")
+            for part in log.table():
+                screen.feed(part.rooms, part.codes, part.times)
+                seen[part.codes] = True
+                self.events += len(part.codes)
+                self.silent += int(np.count_nonzero(part.codes >= SILENT))
+                if part.times is not None and len(part.times) and not np.isnan(part.times).all():
+                    self.latest = max(float(np.nanmax(part.times)), self.latest or float("-inf"))
+                if run.progress:
+                    run.progress(part.done, log.total)
+        except NotATable:
+            return None
+        except LogError as fault:
+            run.error = str(fault)
+        if self.latest is not None:
+            screen.silent_since(self.latest - run.judge.quiet)
+        table = run.judge.tables[None, None] = Table(None, None, run.judge.declared | _ops(seen))
+        table.end = self.latest
+        suspects = screen.suspects()
+        if len(suspects):
+            try:
+                for events, _ in log.of_rooms(suspects):
+                    run.judge.feed(run.order.of(events))
+            except LogError as fault:
+                run.error = str(fault)
+        return self
+
+    def completed(self, ended: Ending) -> Ending:
+        """The ending of the suspects, with the counts of all other rooms."""
+        looks = Counter(ended.looks)
+        looks.update(self.screen.looks())
+        final = Counter({status or "unobserved": count for status, count in self.screen.final().items()})
+        running = ended.running + sum(final[status] for status in LIVE)
+        final.update(ended.final)
+        left = sum(final[status] for status in STATUSES[:-1])
+        return attrs.evolve(ended, looks=dict(looks), final=dict(final), left=left, running=running)
+
+
+def _ops(seen: npt.NDArray[np.bool_]) -> set[str]:
+    """What the codes of a log say that it logs."""
+    events = [EVENTS[code] for code in np.flatnonzero(seen).tolist()]
+    waiting = {"waiting"} if any(e.op in ("create", "write") and e.status in STATUSES[2:4] for e in events) else set()
+    return {event.op for event in events if event.op in TABLE_OPS} | waiting
+
+
+def _screen(engine: Engine, tables: Tables, timed: bool, size: int) -> tuple[str, Rooms]:
+    """The engine and its name: what was asked for, or the fastest on a CPU that is there and worth its start."""
+    if engine == "gpu":
+        try:
+            return "gpu", Rooms(tables, arrays.module("gpu"), timed)
         except arrays.NoDevice as error:
-            if engine == "cupy":
-                raise CannotCheck(str(error)) from error
-        else:
-            return "cupy", Rooms(tables, xp, quiet, GPU_BLOCK)
-    if engine == "fast" or (engine == "auto" and large):
+            raise CannotCheck(str(error)) from error
+    if engine == "fast" or (engine == "auto" and size >= _SMALL):
         try:
             from kvlatch.reference.logs.fast import FastRooms
         except ImportError as error:
             if engine == "fast":
-                raise CannotCheck(
-                    "the engine fast is numba's, which cannot be imported: install kvlatch[fast]"
-                ) from error
+                says = "the engine fast is numba's, which cannot be imported: install kvlatch[fast]"
+                raise CannotCheck(says) from error
         else:
-            return "fast", FastRooms(tables, np, quiet)
-    return "numpy", Rooms(tables, np, quiet)
-
-
-def _status(state: int) -> str:
-    """The status that a state says."""
-    return STATUSES[(state & (REVIVED - 1)).bit_length() - 1]
-
-
-def _law(laws: Laws, state: int, code: int) -> str:
-    """The law that an event breaks in this state."""
-    return laws.broken[STATUSES.index(_status(state))][code] or ""
-
-
-@attrs.define
-class _Findings:
-    """Violations as they come: counted by law, and the first ones by line kept."""
-
-    laws: Laws
-    most: int
-    counts: dict[str, int] = attrs.field(factory=dict)
-    kept: list[Violation] = attrs.field(factory=list)
-
-    def add(self, broken: Broken) -> None:
-        """Take in the violations of one block; later blocks have later lines."""
-        pairs, counts = np.unique(broken.before.astype(np.int64) << 8 | broken.codes, return_counts=True)
-        for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
-            law = _law(self.laws, pair >> 8, pair & 0xFF)
-            self.counts[law] = self.counts.get(law, 0) + count
-        earliest = np.argsort(broken.lines)[: self.most - len(self.kept)]
-        columns = (broken.rooms, broken.lines, broken.before, broken.codes)
-        for found in zip(*(column[earliest].tolist() for column in columns), strict=True):
-            self.kept.append(Violation.of(self.laws, *found))
+            return "fast", FastRooms(tables, np, timed)
+    return "numpy", Rooms(tables, np, timed)

@@ -13,10 +13,11 @@ import numba
 import numpy as np
 
 from kvlatch.reference.arrays.device import Array
-from kvlatch.reference.logs.laws import SILENT
-from kvlatch.reference.logs.rooms import EMPTY, GOLDEN, REVIVED, TERMINALS, Broken, Rooms
+from kvlatch.reference.logs.codes import SILENT
+from kvlatch.reference.logs.rooms import AGAIN, CLEARED, EMPTY, GOLDEN, Rooms
 
 _FREE = np.int64(EMPTY)
+_LOOKED = CLEARED - 1
 _SPREAD = np.uint64(GOLDEN)
 
 
@@ -49,29 +50,32 @@ def find(rooms: Any, keys: Any, shift: int, count: int, slots: Any) -> int:
 
 
 def fold(
-    slots: Any, codes: Any, line: int, state: Any, violated: Any, last: Any,
-    left: Any, broken: Any, carry: Any, hits: Any, before: Any,
-) -> int:  # fmt: skip
-    """Fold in events; the number of rooms first broken, their events' positions in ``hits``, states in ``before``."""
-    found = 0
+    slots: Any, codes: Any, times: Any, state: Any, history: Any, suspect: Any, moved: Any, clock: Any,
+    left: Any, suspicious: Any, again: Any, clears: Any, polls: Any,
+) -> None:  # fmt: skip
+    """Fold in events; ``times`` and ``moved`` are empty if nobody asks when. NaN is no time."""
+    timed = len(times) > 0
     for i in range(len(slots)):
         slot, code = slots[i], codes[i]
-        if len(last):
-            last[slot] = line + i
+        known = state[slot]
+        now = left[code] if code < SILENT else known
+        if timed and times[i] == times[i]:
+            if times[i] < clock[slot]:
+                suspect[slot] = True
+            clock[slot] = times[i]
+            if (now != known or not polls[code]) and times[i] > moved[slot]:
+                moved[slot] = times[i]
         if code >= SILENT:
             continue
-        known = state[slot]
-        now = left[code] | (known & carry[code])
-        if known & broken[code]:
-            if known & TERMINALS:
-                now |= carry[code]
-            if not violated[slot]:
-                violated[slot] = True
-                hits[found] = i
-                before[found] = known & (REVIVED - 1)
-                found += 1
+        if known & suspicious[code]:
+            suspect[slot] = True
+        past = history[slot] | (known & _LOOKED)
+        if clears[code]:
+            past |= CLEARED
+        if known & again[code]:
+            past |= AGAIN
+        history[slot] = past
         state[slot] = now
-    return found
 
 
 _find = numba.njit(cache=True, nogil=True)(find)
@@ -91,14 +95,10 @@ class FastRooms(Rooms):
         self.count = count
         return slots
 
-    def fold(self, slots: Array, codes: Array, line: int) -> Broken:
-        hits = np.empty(len(slots), np.int64)
-        before = np.empty(len(slots), np.uint8)
+    def fold(self, slots: Array, codes: Array, times: Array | None = None) -> None:
         tables = self.tables
-        found = int(
-            _fold(slots, codes, line, self.state, self.violated, self.last,
-                  tables.left, tables.broken, tables.carry, hits, before)
-        )  # fmt: skip
-        hits = hits[:found]
-        broken = slots[hits]
-        return Broken(self.keys[broken], line + hits, before[:found], codes[hits])
+        _fold(slots, codes, _NO_TIMES if times is None else times, self.state, self.history, self.suspect, self.moved,
+              self.clock, tables.left, tables.suspicious, tables.again, tables.clears, tables.polls)  # fmt: skip
+
+
+_NO_TIMES = np.empty(0)

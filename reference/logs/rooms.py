@@ -1,12 +1,16 @@
-"""What a log says of each room so far, folded in block by block: NumPy and CuPy by array code, numba beside it.
+"""The screen: which rooms of a log of one table could have broken a law, folded in block by block.
 
-Room ids are arbitrary 63-bit numbers, in any order. A room's *slot* is its place in an open-addressing hash table, and
-everything known of it stands in arrays under that slot: 10 bytes, 20 to 40 a room with the free slots. A block is
-grouped by room, and each event then held against the one before it; only the first event of a room in a block needs
-what was known before. So a block does not care how much came before it, and any division into blocks gives the same.
+A screen accuses nobody. It keeps a byte or two of each room and says which rooms the judge (``judge.py``) has to look
+at: a superset of those that break a law, so that of a long log only a few rooms are judged event by event. NumPy and
+CuPy run the same array code; numba has loops beside it (``fast.py``).
 
-The status last observed is kept as a bit, and each event has the set of statuses after which it breaks a law: whether
-one does is a single ``&``.
+Room ids are arbitrary 64-bit numbers, in any order. A room's *slot* is its place in an open-addressing hash table, and
+everything known of it stands in arrays under that slot. A block is grouped by room, and each event then held against
+the one before it; only the first event of a room in a block needs what was known before. So a block does not care how
+much came before it, and any division into blocks gives the same.
+
+The status last observed is kept as a bit, and each event has the set of statuses after which it is suspicious: whether
+it is one is a single ``&``.
 """
 
 from __future__ import annotations
@@ -19,18 +23,28 @@ import numpy as np
 import numpy.typing as npt
 
 from kvlatch.reference.arrays.device import Array, scatter_max, to_host
-from kvlatch.reference.logs.laws import CODES, EVENTS, LIVE, SILENT, STATUSES, Laws
-from kvlatch.spec.status import TERMINAL
+from kvlatch.reference.logs.codes import CODES, EVENTS, SILENT
+from kvlatch.reference.logs.events import STATUSES, Event
+from kvlatch.reference.logs.laws import Seen, broken_in, expected
+from kvlatch.spec.designs import Design
+from kvlatch.spec.status import ABSENT, TERMINAL, B, F, S, T, W
 
-REVIVED: Final = 0x80
-"""Bit of a room's state: live, and before that terminal, with no create between. The other bits say the status."""
+UNKNOWN: Final = 0x40
+"""The state of a room whose status nobody knows ..."""
+UNSAID: Final = 0x80
+"""... and of one that was created, and the log does not say what came of it; the other bits are statuses."""
+AGAIN: Final = 0x80
+"""Of a room's history: its id was used a second time. Its other bits are statuses after which it was looked at ..."""
+CLEARED: Final = 1 << STATUSES.index(ABSENT)
+"""... but for this one: it has been cleared."""
 EMPTY: Final = -1
-"""The key of a free slot; no room has it."""
+"""The key of a free slot: the room with that id, 2**64 - 1, is always suspect."""
 BLOCK: Final = 1 << 16
 """Events in a block of the NumPy engine: a block and its keys stay in the second-level cache."""
-GPU_BLOCK: Final = 1 << 22
 TERMINALS: Final = sum(1 << status for status in TERMINAL)
 """Bits of a terminal state."""
+_PRESENT: Final = CLEARED - 1
+_WAITING: Final = (1 << STATUSES.index(W)) | (1 << STATUSES.index(T))
 _FEWEST_SLOTS: Final = 1 << 11
 GOLDEN: Final = 0x9E3779B97F4A7C15
 """2**64 over the golden ratio: multiplying by it spreads ids, and consecutive ones hardly ever collide."""
@@ -38,84 +52,112 @@ GOLDEN: Final = 0x9E3779B97F4A7C15
 
 @attrs.frozen(eq=False)
 class Tables:
-    """Three bytes an event, each table uint8 of shape (256,).
+    """A byte an event each, uint8 of shape (256,); bytes that are no event stand for silent ones.
 
-    ``left``: the state that the event leaves, 0 if it makes it unknown. ``broken``: the set of states after which it
-    breaks a law. ``carry``: REVIVED if the event shows the same request live, and so leaves that bit alone.
+    ``left``: the state that the event leaves. ``suspicious``: the set of states after which it may break a law.
+    ``again``: the set of states after which it is the second use of the id. ``clears`` and ``polls``: 1 for such an op.
     """
 
     left: npt.NDArray[np.uint8]
-    broken: npt.NDArray[np.uint8]
-    carry: npt.NDArray[np.uint8]
+    suspicious: npt.NDArray[np.uint8]
+    again: npt.NDArray[np.uint8]
+    clears: npt.NDArray[np.uint8]
+    polls: npt.NDArray[np.uint8]
 
     @classmethod
-    def of(cls, laws: Laws) -> Tables:
-        """The tables of these laws; bytes that are no event stand for silent ones."""
-        left, broken, carry = np.zeros((3, 256), np.uint8)
+    def of(cls, design: Design | None = None) -> Tables:
+        """The tables for the laws of either profile, and for the merge of a design if one is named."""
+        left, suspicious, again, clears, polls = np.zeros((5, 256), np.uint8)
+        left[:] = UNKNOWN
         for code, event in enumerate(EVENTS):
             if event.after:
                 left[code] = 1 << STATUSES.index(event.after)
-            broken[code] = sum(1 << before for before, row in enumerate(laws.broken) if row[code])
-            carry[code] = REVIVED if event.observed in LIVE and event.op != "create" else 0
-        return cls(left, broken, carry)
+            states = {1 << bit: before for bit, before in enumerate(STATUSES)} | {UNKNOWN: None, UNSAID: None}
+            suspicious[code] = sum(bit for bit, before in states.items() if _suspicious(before, event, design))
+            if event.op == "create":
+                left[code] = left[code] if event.after else UNSAID
+                suspicious[code] |= UNSAID
+            again[code] = CLEARED if event.op == "create" else 0
+            clears[code] = event.op == "clear"
+            polls[code] = event.op == "poll"
+        return cls(left, suspicious, again, clears, polls)
 
 
-@attrs.frozen(eq=False)
-class Broken:
-    """The first violations of some rooms, as arrays of one length, on the CPU."""
-
-    rooms: npt.NDArray[np.int64]
-    lines: npt.NDArray[np.int64]
-    before: npt.NDArray[np.uint8]
-    """The state that the event met."""
-    codes: npt.NDArray[np.uint8]
+def _suspicious(before: str | None, event: Event, design: Design | None) -> bool:
+    """Whether the judge could find a law broken by this event, whatever came before that status."""
+    after = event.after
+    if event.op == "create":
+        return before not in (None, ABSENT) or (before == ABSENT and after not in (None, B))
+    if after is None:
+        return False
+    if event.op == "clear" and after != ABSENT:
+        return True
+    if before is None:
+        return False
+    if design is not None and expected(design, before, event) not in (None, after):
+        return True
+    if before == after:
+        return False
+    if before == ABSENT or (before in (W, T) and after == B) or (event.op == "write" and (before, after) == (B, S)):
+        return True
+    return before in (F, S) and bool(broken_in(Seen(after, before)))
 
 
 @attrs.define(eq=False)
 class Rooms:
-    """The rooms of a log so far, on ``xp`` (NumPy or CuPy). The CuPy side has not been run on a GPU yet.
+    """The rooms of a log so far, on ``xp`` (NumPy or CuPy). CuPy has not been run on a GPU: only a façade of it.
 
-    With ``quiet`` it also keeps the line of each room's last event: 8 more bytes a slot, and a slower fold.
+    With ``timed`` it also keeps when anything happened last to each room: 16 more bytes a slot, and a slower fold.
     """
 
     tables: Tables
     xp: ModuleType = np
-    quiet: bool = False
+    timed: bool = False
     block: int = BLOCK
     count: int = attrs.field(init=False, default=0)
     keys: Array = attrs.field(init=False)
     state: Array = attrs.field(init=False)
-    violated: Array = attrs.field(init=False)
-    last: Array = attrs.field(init=False)
+    history: Array = attrs.field(init=False)
+    suspect: Array = attrs.field(init=False)
+    moved: Array = attrs.field(init=False)
+    """If timed: when anything happened to each room last."""
+    clock: Array = attrs.field(init=False)
+    """If timed: the time of its last event."""
+    no_key: bool = attrs.field(init=False, default=False)
+    """The room whose id is the key of free slots has been seen."""
 
     def __attrs_post_init__(self) -> None:
         self._allocate(_FEWEST_SLOTS)
 
     def _allocate(self, slots: int) -> None:
         self.keys = self.xp.full(slots, EMPTY, np.int64)
-        self.state = self.xp.zeros(slots, np.uint8)
-        self.violated = self.xp.zeros(slots, bool)
-        self.last = self.xp.zeros(slots if self.quiet else 0, np.uint64)
+        self.state = self.xp.full(slots, UNKNOWN, np.uint8)
+        self.history = self.xp.zeros(slots, np.uint8)
+        self.suspect = self.xp.zeros(slots, bool)
+        self.moved = self.xp.full(slots if self.timed else 0, -np.inf, np.float64)
+        self.clock = self.xp.full(slots if self.timed else 0, -np.inf, np.float64)
 
-    def feed(self, rooms: npt.NDArray[np.int64], codes: npt.NDArray[np.uint8], line: int) -> list[Broken]:
-        """Fold in events on consecutive lines, the first on ``line``; the rooms that they are the first to break.
+    def feed(
+        self, rooms: npt.NDArray[np.int64], codes: npt.NDArray[np.uint8], times: npt.NDArray[np.float64] | None = None
+    ) -> None:
+        """Fold in consecutive events: ``rooms`` int64, ``codes`` uint8 below ``CODES``, ``times`` float64 if timed.
 
-        ``rooms`` are int64 and not negative, ``codes`` uint8 below ``CODES``; else ValueError, and nothing changes.
+        ValueError, and nothing changes, for arrays that are not like that.
         """
-        if len(rooms) != len(codes):
+        if len(rooms) != len(codes) or (times is not None and len(times) != len(codes)):
             raise ValueError(f"{len(rooms)} rooms and {len(codes)} codes: an event has one of each")
         if rooms.dtype != np.int64 or codes.dtype != np.uint8:
             raise ValueError(f"rooms are int64 and codes uint8, not {rooms.dtype} and {codes.dtype}")
-        if len(rooms) and (rooms.min() < 0 or codes.max() >= CODES):
-            raise ValueError(f"rooms are not negative and codes are below {CODES}")
-        found = []
+        if len(rooms) and codes.max() >= CODES:
+            raise ValueError(f"codes are below {CODES}")
+        if len(rooms) and rooms.min() < 0 and (rooms == EMPTY).any():
+            self.no_key = True
+            mine = rooms != EMPTY
+            rooms, codes, times = rooms[mine], codes[mine], None if times is None else times[mine]
         for start in range(0, len(rooms), self.block):
-            part = self.xp.asarray(rooms[start : start + self.block])
-            events = self.xp.asarray(codes[start : start + self.block])
-            broken = self.fold(self.number(part), events, line + start)
-            if len(broken.rooms):
-                found.append(broken)
-        return found
+            part = slice(start, start + self.block)
+            clock = self.xp.asarray(times[part]) if self.timed and times is not None else None
+            self.fold(self.number(self.xp.asarray(rooms[part])), self.xp.asarray(codes[part]), clock)
 
     # ----------------------------------------------------------------------------------------------------------------
     # Numbering
@@ -157,54 +199,77 @@ class Rooms:
     def _grow(self) -> None:
         """Double the table; every room moves to its new slot with all that is known of it."""
         old = self.xp.flatnonzero(self.keys != EMPTY)
-        rooms, state, violated = self.keys[old], self.state[old], self.violated[old]
-        last = self.last[old] if self.quiet else self.last
+        rooms, known = self.keys[old], [column[old] for column in (self.state, self.history, self.suspect)]
+        times = (self.moved[old], self.clock[old]) if self.timed else None
         self._allocate(2 * len(self.keys))
         self.count = 0
         slots = self.number(rooms)
-        self.state[slots] = state
-        self.violated[slots] = violated
-        if self.quiet:
-            self.last[slots] = last
+        self.state[slots], self.history[slots], self.suspect[slots] = known
+        if times is not None:
+            self.moved[slots], self.clock[slots] = times
 
     # ----------------------------------------------------------------------------------------------------------------
     # Folding
 
-    def fold(self, slots: Array, codes: Array, line: int) -> Broken:
-        """Fold in one block of events whose rooms have been numbered; the rooms that it is the first to break."""
+    def fold(self, slots: Array, codes: Array, times: Array | None = None) -> None:
+        """Fold in one block of events whose rooms have been numbered."""
         xp = self.xp
-        if self.quiet:
-            scatter_max(xp, self.last, slots, xp.arange(line, line + len(slots), dtype=np.uint64))
-        position = None
+        if times is not None:
+            slots, order = self._group(slots)
+            codes, times = codes[order], times[order]
+            self._follow(slots, codes, times)
         if bool((codes >= SILENT).any()):
             position = xp.flatnonzero(codes < SILENT)
             slots, codes = slots[position], codes[position]
+            times = None if times is None else times[position]
         if not len(codes):
-            return _NONE
+            return
         starts = xp.flatnonzero(_new(xp, slots))
         if not _grouped(xp, slots, starts):
             slots, order = self._group(slots)
             codes = codes[order]
-            position = order if position is None else position[order]
+            times = None if times is None else times[order]
             starts = xp.flatnonzero(_new(xp, slots))
-        ends = xp.zeros(len(starts), np.int64)
-        ends[:-1] = starts[1:] - 1
-        ends[-1] = len(slots) - 1
-        rooms = slots[starts]
-        known = self.state[rooms]
+        ends = _ends(xp, starts, len(slots))
         left = self._lookup(self.tables.left, codes)
         before = xp.zeros(len(left), np.uint8)
         before[1:] = left[:-1]
-        before[starts] = known & (REVIVED - 1)
-        broken = before & self._lookup(self.tables.broken, codes)
-        hits = xp.flatnonzero(broken != 0)
-        now = left[ends]
-        revivals = hits[broken[hits] & TERMINALS != 0]
-        revived = xp.flatnonzero(known & REVIVED)
-        if len(revivals) or len(revived):
-            now |= self._revive(codes, starts, ends, revived, revivals)
-        self.state[rooms] = now
-        return self._first(hits, slots, codes, before, line, position) if len(hits) else _NONE
+        before[starts] = self.state[slots[starts]]
+        self.suspect[slots[xp.flatnonzero(before & self._lookup(self.tables.suspicious, codes))]] = True
+        looks = TERMINALS | (_WAITING if self.timed else 0)
+        for bit in (1 << number for number in range(len(STATUSES)) if looks >> number & 1):
+            self._mark(slots, before & np.uint8(bit), bit)
+        self._mark(slots, self._lookup(self.tables.clears, codes), CLEARED)
+        self._mark(slots, before & self._lookup(self.tables.again, codes), AGAIN)
+        if times is not None:
+            changed = xp.flatnonzero((left != before) & (times == times))
+            scatter_max(xp, self.moved, slots[changed], times[changed])
+        self.state[slots[starts]] = left[ends]
+
+    def _mark(self, slots: Array, where: Array, bit: int) -> None:
+        """Set a bit in the history of rooms; their events stand together."""
+        at = slots[self.xp.flatnonzero(where)]
+        at = at[_new(self.xp, at)]
+        self.history[at] |= np.uint8(bit)
+
+    def _follow(self, slots: Array, codes: Array, times: Array) -> None:
+        """When something was done to each room, given the events room by room.
+
+        A room with a time before the one of an earlier line is suspect: the judge decides which order counts.
+        """
+        xp = self.xp
+        acted = xp.flatnonzero((self._lookup(self.tables.polls, codes) == 0) & (times == times))
+        scatter_max(xp, self.moved, slots[acted], times[acted])
+        known = xp.flatnonzero(times == times)
+        slots, times = slots[known], times[known]
+        starts = xp.flatnonzero(_new(xp, slots))
+        if not len(starts):
+            return
+        before = xp.zeros(len(times), np.float64)
+        before[1:] = times[:-1]
+        before[starts] = self.clock[slots[starts]]
+        self.suspect[slots[xp.flatnonzero(times < before)]] = True
+        self.clock[slots[starts]] = times[_ends(xp, starts, len(times))]
 
     def _group(self, slots: Array) -> tuple[Array, Array]:
         """The slots in order, and the positions that they come from; events of one room stay in order."""
@@ -224,69 +289,46 @@ class Rooms:
             return np.frombuffer(codes.tobytes().translate(table.tobytes()), np.uint8)
         return self.xp.asarray(table)[codes]
 
-    def _revive(self, codes: Array, starts: Array, ends: Array, revived: Array, revivals: Array) -> Array:
-        """The bit REVIVED for each run, given those that had it, and the events that broke a terminal status.
-
-        A run ends with it if it came with it, or had such an event, and no event from there on drops it: the breaking
-        event itself drops it where it is a create or shows a terminal status. Only these few runs are gone through.
-        """
-        xp = self.xp
-        runs_of = xp.searchsorted(starts, revivals, side="right") - 1
-        last = xp.flatnonzero(_new(xp, runs_of[::-1])[::-1])
-        since = xp.zeros(len(starts), np.int64)
-        since[runs_of[last]] = revivals[last]
-        since = xp.maximum(since, starts)
-        may = xp.zeros(len(starts), bool)
-        may[revived] = may[runs_of] = True
-        runs = xp.flatnonzero(may)
-        lengths = ends[runs] + 1 - since[runs]
-        stops = xp.cumsum(lengths)
-        steps = xp.arange(int(stops[-1]))
-        run = xp.searchsorted(stops, steps, side="right")
-        at = since[runs][run] + steps - (stops - lengths)[run]
-        dropped = xp.asarray(self.tables.carry)[codes[at]] == 0
-        may[runs[run[dropped]]] = False
-        return may.astype(np.uint8) * np.uint8(REVIVED)
-
-    def _first(
-        self, hits: Array, slots: Array, codes: Array, before: Array, line: int, position: Array | None
-    ) -> Broken:
-        """The first hit of each room that was not broken before; marks it."""
-        hits = hits[_new(self.xp, slots[hits])]
-        hits = hits[~self.violated[slots[hits]]]
-        broken = slots[hits]
-        self.violated[broken] = True
-        lines = line + (hits if position is None else position[hits]).astype(np.int64)
-        return Broken(*(to_host(array) for array in (self.keys[broken], lines, before[hits], codes[hits])))
-
     # ----------------------------------------------------------------------------------------------------------------
     # What stands at the end
 
+    def silent_since(self, time: float) -> None:
+        """Rooms that still have an entry, and to which nothing has happened after that time, are suspect."""
+        self.suspect |= (self.moved <= time) & (self.state & np.uint8(_PRESENT) != 0) & (self.keys != EMPTY)
+
+    def suspects(self) -> npt.NDArray[np.int64]:
+        """The keys of the rooms that have to be judged, in order."""
+        found: npt.NDArray[np.int64] = to_host(self.keys[self.xp.flatnonzero(self.suspect)])
+        return np.sort(np.append(found, np.int64(EMPTY)) if self.no_key else found)
+
     def final(self) -> dict[str | None, int]:
-        """How many rooms were last observed in each status; None: in none, or not since their last create."""
-        known = self.state[self.keys != EMPTY] & (REVIVED - 1)
-        counts = to_host(self.xp.bincount(known, minlength=1 << len(STATUSES)))
-        return {None: int(counts[0])} | {status: int(counts[1 << bit]) for bit, status in enumerate(STATUSES)}
+        """How many rooms were last observed in each status; None: in none, or not since their last create.
 
-    def live(self, revived: bool, before: int | None = None) -> tuple[Array, Array, Array]:
-        """Rooms that end live, by id: their ids, states and last lines (0 unless ``quiet``).
-
-        Those that were terminal, if ``revived``; and those whose last event is on a line before ``before``, if given.
+        Suspects are left to the judge.
         """
-        xp = self.xp
-        state = self.state
-        chosen = (state & REVIVED != 0) & revived
-        if before is not None:
-            chosen |= self.last < before
-        live = sum(1 << STATUSES.index(status) for status in LIVE)
-        slots = xp.flatnonzero(chosen & (state & live != 0))
-        lines = self.last[slots] if self.quiet else xp.zeros(len(slots), np.uint64)
-        ids, states, lines = (to_host(array) for array in (self.keys[slots], state[slots], lines))
-        order = np.argsort(ids)
-        return ids[order], states[order], lines[order]
+        mine = (self.keys != EMPTY) & ~self.suspect
+        counts = to_host(self.xp.bincount(self.state[mine], minlength=UNSAID + 1))
+        return {None: int(counts[UNKNOWN] + counts[UNSAID])} | {
+            status: int(counts[1 << bit]) for bit, status in enumerate(STATUSES)
+        }
 
-
-_NONE: Final = Broken(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint8), np.empty(0, np.uint8))
+    def looks(self) -> dict[str, int]:
+        """By law, the rooms in which it could have been broken; suspects are left to the judge."""
+        mine = (self.keys != EMPTY) & ~self.suspect
+        history, state = self.history[mine], self.state[mine]
+        failed = 1 << TERMINAL[0]
+        settled = (history & np.uint8(CLEARED) != 0) & (state == np.uint8(CLEARED))
+        found = {
+            "terminal-sticky": history & np.uint8(TERMINALS), "no-resurrection": history & np.uint8(failed),
+            "success-not-overwritten": history & np.uint8(TERMINALS ^ failed),
+            "room-reusable": history & np.uint8(AGAIN),
+            "no-ghost": history & np.uint8(CLEARED), "settlement": settled,
+        }  # fmt: skip
+        if self.timed:
+            ended = settled | (state & np.uint8(TERMINALS) != 0)
+            found["no-pin"] = ended & (history & np.uint8(_WAITING) != 0) & (self.moved[mine] > -np.inf)
+        counts = {law: int((rooms != 0).sum()) for law, rooms in found.items()}
+        return {law: count for law, count in counts.items() if count}
 
 
 def _new(xp: ModuleType, values: Array) -> Array:
@@ -294,6 +336,14 @@ def _new(xp: ModuleType, values: Array) -> Array:
     new = xp.ones(len(values), bool)
     new[1:] = values[1:] != values[:-1]
     return new
+
+
+def _ends(xp: ModuleType, starts: Array, count: int) -> Array:
+    """Where runs end that begin there."""
+    ends = xp.zeros(len(starts), np.int64)
+    ends[:-1] = starts[1:] - 1
+    ends[-1] = count - 1
+    return ends
 
 
 def _grouped(xp: ModuleType, slots: Array, starts: Array) -> bool:

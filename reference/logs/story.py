@@ -1,8 +1,8 @@
 """One room of an event log, told: a line for each event, the one that breaks a law, and how the room ends.
 
-The verdict is that of :func:`kvlatch.reference.logs.check.check`, by the same tables and in the same words. The log is
-read in one pass. Memory is what ``check`` takes, and a line for each event of the room; consecutive polls of one thread
-that are answered alike are one line.
+The verdict is that of :func:`kvlatch.reference.logs.check.check`, by the same judge and in the same words. The log is
+read in one pass. Memory is a batch of events, an id for each room, and a line for each event of the one that is told;
+consecutive polls of one thread that are answered alike are one line.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Final
 
 import attrs
-import numpy as np
 
-from kvlatch.reference.logs.check import CHUNK, Pinned, Violation
-from kvlatch.reference.logs.laws import EVENTS, SILENT, Event, Laws
-from kvlatch.reference.logs.read import LogError, Note, open_log
-from kvlatch.reference.logs.rooms import Rooms, Tables
+from kvlatch.reference.logs.ending import ending
+from kvlatch.reference.logs.events import TABLE_OPS, Event, LogError, Room, name_of
+from kvlatch.reference.logs.judge import NO_PIN, QUIET, Finding, Judge
+from kvlatch.reference.logs.order import Order
+from kvlatch.reference.logs.read import BATCH, open_log
 from kvlatch.reference.story import Kind, Line, Story
 from kvlatch.spec.designs import Design
 from kvlatch.spec.schema import Profile
@@ -28,46 +28,48 @@ UNNAMED: Final = "log"
 
 def story(
     path: Path,
-    room: int,
+    room: Room,
     *,
     profile: Profile = "first terminal wins",
     design: Design | None = None,
-    chunk: int = CHUNK,
+    quiet: float = QUIET,
+    batch: int = BATCH,
     progress: Callable[[int, int], None] | None = None,
 ) -> Story:
-    """Tell one room of a log; its steps have the numbers of the log's lines (or rows), its times begin with the room.
+    """Tell one room of a log, on all nodes and ranks; its steps have the numbers of the log's lines (or rows).
 
     A fault of the log after the room's first event is in the last sentence, and ends the story. LogError if there is no
-    event of the room, or none before a fault. ``profile``, ``design``, ``chunk`` and ``progress`` are as in ``check``.
+    event of the room, or none before a fault. The other arguments are as in ``check``.
     """
-    laws = Laws.of(profile, design)
-    log = open_log(path, chunk, room)
-    rooms, told = Rooms(Tables.of(laws)), _Told()
-    violation, fault = None, ""
+    log = open_log(path, batch)
+    judge, order, told = Judge(profile, design, quiet, declared=log.declared), Order(), _Told()
+    rooms: set[Room] = set()
+    fault = ""
     try:
-        for part in log.chunks:
-            for broken in rooms.feed(part.rooms, part.codes, part.line):
-                for at in np.flatnonzero(broken.rooms == room).tolist():
-                    found = (int(column[at]) for column in (broken.lines, broken.before, broken.codes))
-                    violation = Violation.of(laws, room, *found)
-            for at, note in zip(np.flatnonzero(part.rooms == room).tolist(), part.notes, strict=True):
-                told.add(part.line + at, int(part.codes[at]), note)
+        for events, done in log.batches():
+            for event in order.of(events):
+                rooms.add(event.room)
+                if event.room != room:
+                    judge.pass_by(event)
+                    continue
+                judge.feed((event,))
+                told.add(event)
             if progress:
-                progress(part.done, log.total)
+                progress(done, log.total)
     except LogError as error:
         fault = str(error)
     if not told.steps:
-        count = f"{rooms.count:,} room{'' if rooms.count == 1 else 's'}"
+        count = f"{len(rooms):,} room{'' if len(rooms) == 1 else 's'}"
         if fault:
-            raise LogError(f"{fault}; before that, the log has {count}, and no event of room {room}")
-        raise LogError(f"{path}: no event of room {room}: the log has {count}")
-    revived = room in rooms.live(revived=True)[0]
-    pinned = Pinned(room, told.known, revived, log.unit, None) if told.known and revived else None
+            raise LogError(f"{fault}; before that, the log has {count}, and no event of {name_of(room)}")
+        raise LogError(f"{path}: no event of {name_of(room)}: the log has {count}")
+    findings = ending(judge).findings
+    fatal = next((finding for finding in findings if finding.line), None)
     return Story(
-        f"{path}, room {room}: {told.extent(log.unit)}",
-        tuple(step.line(told.start) for step in told.steps),
-        violation.line if violation else None,
-        _sentence(told.known, violation, pinned, log.unit, fault),
+        f"{path}, {name_of(room)}: {told.extent(log.unit)}",
+        tuple(step.line(told.start, told.places) for step in told.steps),
+        fatal.line if fatal else None,
+        _sentence(told.known, findings, log.unit, fault),
     )
 
 
@@ -75,19 +77,20 @@ def story(
 class _Step:
     """An event of the room, or polls that were answered alike; ``before`` is the status last known before it."""
 
-    number: int
-    code: int
+    event: Event
     before: str | None
-    note: Note
     times: int = 1
 
-    def line(self, start: float) -> Line:
+    def line(self, start: float, places: int) -> Line:
         """How it is shown; its time counts from ``start``."""
-        event = EVENTS[self.code]
+        event = self.event
         kind: Kind = "reads the table" if event.op == "poll" else "writes the table"
+        if event.op not in TABLE_OPS:
+            kind = "else"
         text = _did(event, self.before) + (f" x {self.times}" if self.times > 1 else "")
-        time = "" if self.note.time is None else _seconds(self.note.time - start, "+")
-        return Line(self.number, _thread(self.note), text, event.after or "?", "", kind, time)
+        time = "" if event.time is None else _seconds(event.time - start, "+")
+        entry = event.after or "?" if event.op in TABLE_OPS else self.before or "?"
+        return Line(event.line, _thread(event, places), text, entry, "", kind, time)
 
 
 @attrs.define
@@ -95,24 +98,36 @@ class _Told:
     """The room so far. ``known`` is the status that its last event left, None if none is known."""
 
     steps: list[_Step] = attrs.field(factory=list)
-    known: str | None = None
+    entries: dict[tuple[str | None, str | None], str | None] = attrs.field(factory=dict)
+    """The status last known of the room's entry in each table."""
     last: int = 0
     times: list[float] = attrs.field(factory=list)
     """The first time of the room, the earliest and the latest; empty as long as there is none."""
 
-    def add(self, number: int, code: int, note: Note) -> None:
+    @property
+    def known(self) -> str | None:
+        """The status last known, if the room is in one table only."""
+        return next(iter(self.entries.values()), None) if self.places == 1 else None
+
+    @property
+    def places(self) -> int:
+        """In how many tables the room is."""
+        return len(self.entries)
+
+    def add(self, event: Event) -> None:
         """Take in an event. A poll that repeats the answer of the one before it breaks no law, so it needs no line."""
-        event, previous = EVENTS[code], self.steps[-1] if self.steps else None
-        if event.op == "poll" and previous and (previous.code, previous.note.thread) == (code, note.thread):
+        place, previous = (event.node, event.rank), self.steps[-1] if self.steps else None
+        known = self.entries.setdefault(place, None)
+        if event.op == "poll" and previous and _alike(previous.event, event):
             previous.times += 1
         else:
-            self.steps.append(_Step(number, code, self.known, note))
-        if code < SILENT:
-            self.known = event.after
-        self.last = number
-        if note.time is not None:
-            start, earliest, latest = self.times or [note.time] * 3
-            self.times = [start, min(earliest, note.time), max(latest, note.time)]
+            self.steps.append(_Step(event, known))
+        if event.op == "create" or event.after is not None:
+            self.entries[place] = event.after
+        self.last = max(self.last, event.line)
+        if event.time is not None:
+            start, earliest, latest = self.times or [event.time] * 3
+            self.times = [start, min(earliest, event.time), max(latest, event.time)]
 
     @property
     def start(self) -> float:
@@ -121,19 +136,27 @@ class _Told:
 
     def extent(self, unit: str) -> str:
         """How many events, on which lines, in how much time."""
-        count, first = sum(step.times for step in self.steps), self.steps[0].number
+        count, first = sum(step.times for step in self.steps), min(step.event.line for step in self.steps)
         if count == 1:
             return f"1 event, {unit} {first}"
         span = f", {_seconds(self.times[2] - self.times[1])}" if self.times else ""
         return f"{count:,} events, {unit}s {first} to {self.last}{span}"
 
 
+def _alike(one: Event, other: Event) -> bool:
+    """Polls of one thread that show the same."""
+    return (one.op, one.status, one.thread, one.node, one.rank) == (
+        other.op, other.status, other.thread, other.node, other.rank,
+    )  # fmt: skip
+
+
 def _did(event: Event, before: str | None) -> str:
     """What an event did, in words; only what it did where the log does not say what came of it."""
-    did = f"write {event.incoming}" if event.op == "write" and event.incoming else event.op
+    did = f"{event.op} {event.incoming}" if event.op in ("write", "tell", "conclude") and event.incoming else event.op
+    did += f" of chunk {event.chunk}" if event.chunk is not None else ""
     after = event.after
-    if event.op == "poll" or before is None or after is None:
-        return did
+    if event.op == "poll" or event.op not in TABLE_OPS or before is None or after is None:
+        return f"{did}: {event.error}" if event.error else did
     if before == after:
         return f"{did}: {after} stays"
     if event.op == "write" and event.incoming == after:
@@ -141,9 +164,12 @@ def _did(event: Event, before: str | None) -> str:
     return f"{did}: {before} -> {after}"
 
 
-def _thread(note: Note) -> str:
-    """The name of a thread as a terminal can show it."""
-    name = note.thread or UNNAMED
+def _thread(event: Event, places: int) -> str:
+    """The name of a thread as a terminal can show it; with its table where there are several."""
+    name = event.thread or UNNAMED
+    if places > 1:
+        table = "/".join(part for part in (event.node, event.rank) if part is not None)
+        name = f"{table} {name}" if table else name
     return name if name.isprintable() else name.encode("unicode_escape").decode()
 
 
@@ -152,12 +178,18 @@ def _seconds(time: float, sign: str = "") -> str:
     return f"{time:{sign}.6f}".rstrip("0").rstrip(".") + " s"
 
 
-def _sentence(known: str | None, violation: Violation | None, pinned: Pinned | None, unit: str, fault: str) -> str:
+def _sentence(known: str | None, findings: tuple[Finding, ...], unit: str, fault: str) -> str:
     """What went wrong, how the room ends, and whether that is the end of the log."""
+    fatal = next((finding for finding in findings if finding.line), None)
     end = f"the last known status of the room is {known}" if known else "the status of the room in the end is not known"
-    if violation is None:
+    pinned = next((finding for finding in findings if finding.law == NO_PIN), None)
+    stuck = pinned or next((finding for finding in findings if not finding.line), None)
+    if stuck is not None:
+        end = stuck.text(unit)
+    if fatal is None:
         said = f"No event breaks a law, and {end}."
     else:
-        end = f"the room {pinned}: it is pinned" if pinned else end
-        said = f"{unit.capitalize()} {violation.line}: {violation} {end[0].upper()}{end[1:]}."
+        broken = f"{unit.capitalize()} {fatal.line}: {fatal.sentence}"
+        said = f"{broken}{'' if broken.endswith('.') else '.'} {end[0].upper()}{end[1:]}."
+    said = f"{said[:-1]}" if said.endswith("..") else said
     return f"{said} {fault}; this is about what came before." if fault else said

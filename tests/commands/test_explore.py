@@ -372,7 +372,7 @@ def test_a_cell_of_the_matrix(tmp_path: Path) -> None:
         (["latch", "--against", "batch"], "no design is called 'batch'"),
         (["none.itf.json"], "none.itf.json: No such file or directory"),
         (["README.md"], "README.md is neither a trace"),
-        ([str(LOG.relative_to(ROOT))], "name a room with --room N"),
+        ([str(LOG.relative_to(ROOT))], "name a room with --room ID"),
         ([str(LOG.relative_to(ROOT)), "--room", "5"], "room 5"),
     ],
 )

@@ -8,13 +8,13 @@ from typing import Any, Final, get_args
 
 import click
 
-from kvlatch.commands.common import chosen_design, file_can_be_written, json_option, refuse
+from kvlatch.commands.common import ROOM_ID, chosen_design, file_can_be_written, json_option, refuse
 from kvlatch.commands.exits import OK, USAGE, Failure
 from kvlatch.commands.explore import page
-from kvlatch.commands.show import room_id
 from kvlatch.proofs.prove import Row, prove, trace_of
 from kvlatch.proofs.verdicts import Refuted
-from kvlatch.reference.logs.read import LogError, is_log
+from kvlatch.reference.logs.events import LogError
+from kvlatch.reference.logs.read import is_log
 from kvlatch.reference.logs.story import story
 from kvlatch.spec.designs import Design
 from kvlatch.spec.model import Instance, Machine, named
@@ -32,7 +32,7 @@ OF_A_DESIGN: Final = ("prop", "atomicity", "network", "workers", "chunks", "requ
 @click.option(
     "--output", type=click.Path(path_type=Path), callback=file_can_be_written, required=True, help="The HTML file."
 )
-@click.option("--room", metavar="N", callback=room_id, help="Of a log: the room to show.")
+@click.option("--room", type=ROOM_ID, metavar="ID", help="Of a log: the room to show.")
 @click.option("--property", "prop", metavar="NAME", help="Of a design: begin with its shortest counterexample.")
 @click.option("--design", metavar="MODULE:NAME", help="Of a trace whose design does not ship.")
 @click.option("--against", metavar="NAME", help="Also say which states only one of the two designs can reach.")
@@ -74,7 +74,7 @@ def _page(subject: str, **chosen: Any) -> page.Page:
         if not is_log(path):
             raise Failure(f"{subject} is neither a trace (its name ends in {SUFFIX}) nor an event log", USAGE)
         if "room" not in chosen:
-            raise Failure(f"name a room with --room N; kvlatch check {subject} lists those that break a law", USAGE)
+            raise Failure(f"name a room with --room ID; kvlatch check {subject} lists those that break a law", USAGE)
         return page.of_story(story(path, chosen["room"]))
     refuse(("room", "design"), "of a design")
     design = chosen_design(subject)

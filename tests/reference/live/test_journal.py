@@ -57,7 +57,7 @@ def test_the_log_of_the_incident_is_read_by_check(tmp_path: Path) -> None:
     assert [(v.room, v.line, v.law, v.op, v.incoming) for v in report.violations] == [
         (7, 5, "terminal-sticky", "write", "Transferring")
     ]
-    assert report.pinned_rooms == 1
+    assert len(report.pinned) == 1
     threads = [json.loads(line).get("thread") for line in path.read_text().splitlines()]
     assert threads == [None, "scheduler", "bootstrap", "bootstrap", "worker 3", "scheduler"]
 

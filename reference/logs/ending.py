@@ -1,0 +1,198 @@
+"""What the end of a log shows: requests that are stuck, entries and pages that were left behind, and both ends of one.
+
+A log ends somewhere, and a request that is live there may be on its way. It is called *pinned* if it is live although
+its entry had been terminal (whoever settles terminal requests is done with it), if nothing has happened to it for
+``quiet`` seconds while the log went on, or if its last chunk was sent, every thread is through with it, and it is live:
+the spec's own formula. Polls that are answered alike are no progress. Stuck in Bootstrapping it breaks settlement;
+later it breaks no-pin and so settlement too.
+
+A *leak* is what nobody will come back for: an entry that has been terminal for ``quiet`` seconds and not been cleared,
+or pages of a request that was cleared that long ago. Both count only on a node that logs clears, or releases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import attrs
+
+from kvlatch.reference.laws import NO_CRASH, NO_DEADLOCK, TOLD_ONCE
+from kvlatch.reference.logs.entry import Entry, Life
+from kvlatch.reference.logs.events import LIVE, STATUSES, Room, name_of
+from kvlatch.reference.logs.judge import (
+    BIT,
+    HELD,
+    NO_GHOST,
+    NO_PIN,
+    ONE_OUTCOME,
+    REUSABLE,
+    SETTLEMENT,
+    Finding,
+    Judge,
+    Table,
+)
+from kvlatch.reference.logs.laws import broken_in
+from kvlatch.spec.properties import BY_NAME
+from kvlatch.spec.status import ABSENT, B, F, S
+
+LEAK: Final = "leak"
+WHY: Final[Mapping[str, str]] = {
+    "terminal-sticky": "no room was looked at again after it had been terminal",
+    "no-resurrection": "no room was looked at again after it had failed",
+    "success-not-overwritten": "no room was looked at again after it had succeeded",
+    "success-complete": "no transfers are logged (enqueue, arrive) for a room that was shown as Success",
+    NO_PIN: "no times, and no ends of threads, are logged for a room that waited for its transfer",
+    SETTLEMENT: "no room was settled, and none was silent for long enough",
+    NO_GHOST: "no room was cleared",
+    HELD: "no request has both transfers (post, arrive) and a release of its pages logged",
+    "released-once": "no release of pages is logged",
+    ONE_OUTCOME: "what the sender concluded and what decode was told, or both ends of one request, are not logged",
+    "no-lost-wakeup": "no metadata (infos) of a request that was created is logged",
+    REUSABLE: "no room id was used twice",
+    NO_CRASH: "no ends of threads are logged",
+    NO_DEADLOCK: "a log does not show who waits for whom",
+    TOLD_ONCE: "nothing that decode is told is logged",
+}
+"""Why a law was not judged: what was missing."""
+_ENDED: Final = {"take", "end"}
+
+
+@attrs.frozen
+class Ending:
+    """All findings of a log, with the counts that go with them, and why the other laws could not be judged."""
+
+    findings: tuple[Finding, ...]
+    looks: Mapping[str, int]
+    unsaid: Mapping[str, str]
+    final: Mapping[str, int]
+    left: int
+    """Entries that are in a table at the end."""
+    running: int
+    """Those of them that are live and have not been silent for long: on their way."""
+
+
+def ending(judge: Judge) -> Ending:
+    """What the log shows as a whole, if it ends here. The judge may be fed further afterwards."""
+    kept, unsaid = _that_count(judge)
+    pinned, running, left = [], 0, 0
+    looks = dict(judge.looks)
+    final = dict.fromkeys((*STATUSES, "unobserved"), 0)
+    for table in judge.tables.values():
+        for room, entry in table.entries.items():
+            final[entry.status or "unobserved"] += 1
+            left += entry.status not in (None, ABSENT)
+            found = list(_left_behind(judge, table, room, entry))
+            pinned += found
+            laws = {finding.law for finding in found}
+            running += not laws and entry.status in LIVE
+            for law in _settled(entry, laws):
+                looks[law] = looks.get(law, 0) + 1
+    both, pairs = _both_ends(judge)
+    looks[ONE_OUTCOME] = looks.get(ONE_OUTCOME, 0) + pairs
+    pinned.sort(key=lambda finding: (str(finding.node), str(finding.rank), str(finding.room)))
+    return Ending((*kept, *pinned, *both), looks, unsaid, final, left, running)
+
+
+def reasons(ended: Ending) -> dict[str, str]:
+    """Why each law that nothing was looked at for was not judged."""
+    return {law: ended.unsaid.get(law, why) for law, why in WHY.items() if not ended.looks.get(law)}
+
+
+def _that_count(judge: Judge) -> tuple[list[Finding], dict[str, str]]:
+    """The findings for which the log says enough; of the others, what it would have to say."""
+    kept, unsaid = [], {}
+    for finding in judge.findings:
+        missing = finding.needs - judge.tables[finding.node, finding.rank].ops
+        if not missing:
+            kept.append(finding)
+        elif "waiting" in missing:
+            unsaid[finding.law] = (
+                f"{name_of(finding.room, finding.node, finding.rank)} went from Bootstrapping to Success, and the log "
+                "has no write of WaitingForInput or Transferring and no transfer at all"
+            )
+        else:
+            unsaid[finding.law] = f"no {' or '.join(sorted(missing))} is logged, which tells when a thread is through"
+    return kept, unsaid
+
+
+def _silence(table: Table, entry: Entry) -> float | None:
+    """For how long nothing has happened to an entry; None if its times are not known."""
+    return None if table.end is None or entry.moved is None else table.end - entry.moved
+
+
+def _left_behind(judge: Judge, table: Table, room: Room, entry: Entry) -> Iterator[Finding]:
+    """Pins and leaks of one entry."""
+    life, silence = entry.life, _silence(table, entry)
+    silent = silence is not None and silence >= judge.quiet
+    where = table.node, table.rank
+    if entry.status in LIVE:
+        why = _why_pinned(table, entry, life)
+        if not why and silent:
+            why = f"although nothing has happened to it for {silence:,.0f} s (the limit is {judge.quiet:,.0f} s)"
+        if why:
+            sentence = f"ends {entry.status} {why}"
+            if entry.status != B or entry.first != "none":
+                yield Finding(NO_PIN, room, *where, 0, f"pinned: it {sentence}: {BY_NAME[NO_PIN].says}")
+            yield Finding(SETTLEMENT, room, *where, 0, f"it {sentence}: {BY_NAME[SETTLEMENT].says}")
+    elif entry.status in (F, S) and not life.over and silent and "clear" in table.ops:
+        said = f"it has been {entry.status} for {silence:,.0f} s and was not cleared: its entry is left behind"
+        yield Finding(SETTLEMENT, room, *where, 0, said, LEAK)
+    elif life.over and life.pages == "held" and silent and "release" in table.ops and life.phase != "done":
+        said = f"it was cleared {silence:,.0f} s ago and its pages are still held: {BY_NAME[SETTLEMENT].says}"
+        yield Finding(SETTLEMENT, room, *where, 0, said, LEAK)
+
+
+def _why_pinned(table: Table, entry: Entry, life: Life) -> str:
+    if entry.first != "none":
+        return "although it had been terminal"
+    if table.ops >= _ENDED and life.work and life.work.ended and NO_PIN in broken_in(entry.seen(life)):
+        return "although its last chunk was sent and no thread has anything left to do for it"
+    return ""
+
+
+def _settled(entry: Entry, broken: set[str]) -> Iterator[str]:
+    """The laws about the end of a request that could have been broken by this entry."""
+    life = entry.life
+    over = entry.looked & BIT[NO_GHOST] and entry.status == ABSENT and life.pages != "held"
+    if over or SETTLEMENT in broken or (life.phase == "done" and life.pages != "none"):
+        yield SETTLEMENT
+    timed = entry.moved is not None or (life.work is not None and life.work.ended)
+    if NO_PIN in broken or (entry.waited and timed and (over or entry.status in (F, S))):
+        yield NO_PIN
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Both ends of a request
+
+
+def _both_ends(judge: Judge) -> tuple[list[Finding], int]:
+    """Rooms that two nodes have, on the same rank, and that ended in another way on each; and how many there are.
+
+    A room whose id was used twice, or that somebody gave up on one side, is left out: that side may end alone.
+    """
+    if len({node for node, _ in judge.tables}) < 2:
+        return [], 0
+    ends: dict[tuple[str | None, Room], list[tuple[Table, Entry]]] = {}
+    for table in judge.tables.values():
+        for room, entry in table.entries.items():
+            ends.setdefault((table.rank, room), []).append((table, entry))
+    found, pairs = [], 0
+    for (rank, room), sides in ends.items():
+        if len(sides) != 2 or any(entry.past for _, entry in sides):
+            continue
+        (one, first), (other, second) = sides
+        outcomes = _outcome(first), _outcome(second)
+        if "none" in outcomes:
+            continue
+        pairs += 1
+        if outcomes[0] != outcomes[1] and not (first.aborted or second.aborted):
+            said = f"it ended as {outcomes[0]} on {one.node} and as {outcomes[1]} on {other.node}"
+            finding = Finding(ONE_OUTCOME, room, None, rank, 0, f"{said}: {BY_NAME[ONE_OUTCOME].says}", "both-ends")
+            found.append(finding)
+    return found, pairs
+
+
+def _outcome(entry: Entry) -> str:
+    """How the only request of an entry has ended, as far as the log says."""
+    return entry.life.latch if entry.life.latch != "none" else entry.outcome
