@@ -20,6 +20,7 @@ suppress_warnings = ["myst.header"]  # a page may begin its sections at any dept
 html_theme = "furo"
 html_title = "kvlatch"
 html_show_sourcelink = False
+html_show_copyright = False
 html_copy_source = False
 html_static_path = ["static"]
 html_css_files = ["site.css"]
