@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from html import escape
 from itertools import groupby
+from pathlib import Path
 
 import click
 from diagrams import Change, changes, svg
@@ -21,8 +25,15 @@ from kvlatch.spec.merges import KEEP, table
 from kvlatch.spec.properties import BY_NAME
 from kvlatch.spec.status import KVPoll
 
+ROOT = Path(__file__).parents[1]
 COLUMNS = 96
 """Of a command's help."""
+EXPLORED = {
+    "incident": ("proofs/traces/seed-control.terminal-sticky.itf.json",),
+    "room": ("tests/logs/seed.ndjson", "--room", "771203388710254007"),
+    "latch": ("latch", "--against", "seed-control"),
+}
+"""The pages of ``kvlatch explore`` that the site shows, each with its arguments."""
 
 
 class Commands(SphinxDirective):
@@ -136,6 +147,31 @@ def harm(change: Change) -> str:
     return "harmful" if change.harmful else ""
 
 
+class Explore(SphinxDirective):
+    """One of the pages above, live, with the command that writes it: ``{explore} latch``."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        name = self.arguments[0]
+        command = f"kvlatch explore {' '.join(EXPLORED[name])} --output {name}.html"
+        frame = f'<iframe class="explore" src="explored/{name}.html" title="{escape(command)}"></iframe>'
+        link = f'<p><a href="explored/{name}.html">The page by itself</a></p>'
+        shown = nodes.literal_block(command, command, language="sh")
+        return [shown, nodes.raw("", frame + link, format="html")]
+
+
+def write_explored(app: Sphinx, failure: Exception | None) -> None:
+    """Write these pages into the site, once it is built."""
+    if failure is not None:
+        return
+    folder = Path(app.outdir, "explored")
+    folder.mkdir(exist_ok=True)
+    for name, arguments in EXPLORED.items():
+        command = [sys.executable, "-m", "kvlatch", "explore", *arguments, "--output", f"{folder / name}.html"]
+        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+
 # --- Pieces of a page -------------------------------------------------------------------------------------------------
 
 
@@ -174,6 +210,7 @@ def line(cells: Iterable[str]) -> nodes.row:
 
 def setup(app: Sphinx) -> ExtensionMetadata:
     """Make the directives known."""
-    for directive in (Commands, Laws, Designs, Merge, Scenarios, States):
+    for directive in (Commands, Laws, Designs, Merge, Scenarios, States, Explore):
         app.add_directive(directive.__name__.lower(), directive)
+    app.connect("build-finished", write_explored)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -8,6 +8,7 @@ that begins with ``# some/path.py`` is written to that file first.
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
@@ -303,7 +304,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def html_pages(site: Path) -> list[Path]:
-    return sorted(path for path in site.rglob("*.html") if "_static" not in path.parts)
+    return sorted(site.glob("*.html"))
 
 
 def test_every_page_is_in_the_site(site: Path) -> None:
@@ -408,4 +409,25 @@ def test_a_browser_shows_every_page(site: Path, width: int) -> None:
     assert [page["page"] for page in seen if page["reach"] > page["width"] or page["width"] != width] == []
     assert [page["page"] for page in seen if not page["heading"] or page["text"] < 200] == []
     assert [url for url in visited.asked if not url.startswith("file:")] == []
+    assert visited.console == []
+
+
+@needs_browser
+def test_explored_pages_are_live(site: Path) -> None:
+    """The frames on the page of `kvlatch explore` hold pages that have come to life."""
+    look = """<pre id="seen"></pre><iframe src="explore.html" style="width: 1280px; height: 800px"></iframe><script>
+    addEventListener("load", () => {
+      const frames = [...document.querySelector("iframe").contentDocument.querySelectorAll("iframe.explore")];
+      const texts = frames.map((frame) => frame.contentDocument.body.innerText);
+      document.getElementById("seen").textContent = JSON.stringify(texts);
+    });
+    </script>"""
+    wrapper = site / "look-explored.htm"
+    wrapper.write_text(f"<!doctype html><meta charset='utf-8'>{look}", encoding="utf-8")
+    visited = visit(wrapper, "--allow-file-access-from-files", "--virtual-time-budget=20000")
+    (found,) = re.findall(r'<pre id="seen">(.*?)</pre>', visited.document, re.DOTALL)
+    incident, room, latch = json.loads(html.unescape(found))
+    assert "terminal-sticky is broken" in incident
+    assert "771203388710254007" in room
+    assert "create" in latch
     assert visited.console == []
