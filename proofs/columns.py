@@ -21,6 +21,9 @@ Mask = npt.NDArray[np.bool_]
 Packed = npt.NDArray[np.uint64]
 Rows = npt.NDArray[np.intp]
 
+BLOCK = 1 << 16
+"""States in a block: enough that NumPy's overhead vanishes, few enough that their columns stay in the cache."""
+
 _NOTHING = 255
 """In a merge table: the merge returns without a store."""
 
@@ -74,13 +77,9 @@ class Columns:
 
     @classmethod
     def blocks(cls, layout: Layout, packed: Packed) -> Iterator[tuple[int, Columns]]:
-        """The states in blocks, each with the row where it begins.
-
-        A block is so large that NumPy's overhead vanishes, and so small that its columns stay in the cache.
-        """
-        size = 1 << 16
-        for start in range(0, len(packed), size):
-            yield start, cls(layout, packed[start : start + size])
+        """The states in blocks, each with the row where it begins."""
+        for start in range(0, len(packed), BLOCK):
+            yield start, cls(layout, packed[start : start + BLOCK])
 
     def pick(self, rows: Rows) -> Columns:
         """Some of the states; their columns are taken from here instead of being unpacked again."""

@@ -232,12 +232,7 @@ def keep(theory: Theory, lemmas: Sequence[Lemma]) -> Invariant:
     Lemmas that Z3 can break are dropped until nothing more breaks (Houdini's algorithm). That only makes the claim
     weaker, so it needs no trust: what is left is proved like any other invariant.
     """
-    machine = theory.machine
-    claims = {
-        claim
-        for claim in map(theory.claim, lemmas)
-        if all(machine.holds(term, machine.initial()) for term in claim.terms)
-    }
+    claims = {claim for claim in map(theory.claim, lemmas) if _holds_initially(theory, claim)}
     assumed = {claim: z3.Bool(f"lemma {claim.lemma.name}") for claim in claims}
     solver = new_solver(theory.logic)
     solver.add(*theory.domain, *(z3.Implies(assumed[claim], claim.formula) for claim in claims))
@@ -255,6 +250,12 @@ def keep(theory: Theory, lemmas: Sequence[Lemma]) -> Invariant:
             return Invariant(theory, tuple(sorted(claims, key=lambda claim: lemmas.index(claim.lemma))))
 
 
+def _holds_initially(theory: Theory, claim: Claim) -> bool:
+    solver = new_solver(theory.logic)
+    solver.add(*theory.domain, *theory.initial, z3.Not(claim.formula))
+    return bool(solver.check() == z3.unsat)
+
+
 def _broken(solver: z3.Solver, assumptions: Sequence[z3.BoolRef], goals: dict[Claim, z3.BoolRef]) -> set[Claim]:
     """The lemmas that the asserted step does not keep, or that Z3 cannot decide."""
     broken = set[Claim]()
@@ -266,12 +267,24 @@ def _broken(solver: z3.Solver, assumptions: Sequence[z3.BoolRef], goals: dict[Cl
         solver.pop()
         if answer == z3.unsat:
             break
-        broken |= {
+        seen = {
             claim
             for claim, goal in left.items()
-            if model is None or z3.is_false(model.eval(goal, model_completion=True))
+            if model is not None and z3.is_false(model.eval(goal, model_completion=True))
         }
+        # A model need not say whether a quantified goal holds in it, and Z3 may give up on all at once: ask one by one.
+        if not (found := seen or {claim for claim, goal in left.items() if not _kept(solver, assumptions, goal)}):
+            break
+        broken |= found
     return broken
+
+
+def _kept(solver: z3.Solver, assumptions: Sequence[z3.BoolRef], goal: z3.BoolRef) -> bool:
+    solver.push()
+    solver.add(z3.Not(goal))
+    answer = solver.check(*assumptions)
+    solver.pop()
+    return bool(answer == z3.unsat)
 
 
 def conjunction(formulas: Sequence[z3.BoolRef]) -> z3.BoolRef:

@@ -24,6 +24,7 @@ from typing import Final
 import attrs
 
 from kvlatch.proofs.bmc import Unrolling
+from kvlatch.proofs.gaps import Gap
 from kvlatch.proofs.induction import Invariant, Theory, keep
 from kvlatch.proofs.parametric import AnyWorkers
 from kvlatch.proofs.processes import pool_of_cores
@@ -163,6 +164,7 @@ def _decide_row(row: Row, properties: Sequence[str], larger: list[Cell] | None, 
     first, *rougher = protocol.worlds
     deciding.search(first, to_the_end=True)
     if larger is not None:
+        deciding.gaps |= {cell.prop: cell.verdict.gap for cell in larger if isinstance(cell.verdict, Unknown)}
         deciding.inherit({cell.prop: cell.verdict for cell in larger if isinstance(cell.verdict, Proved)})
     else:
         if not deciding.decided:
@@ -175,7 +177,7 @@ def _decide_row(row: Row, properties: Sequence[str], larger: list[Cell] | None, 
     deciding.induce_with_what_is_kept()
     deciding.confirm(thorough=thorough)
     for name in deciding.open:
-        deciding.decided[name] = Cell(row, name, Unknown("no proof, and no counterexample in any world"), 0)
+        deciding.decided[name] = Cell(row, name, deciding.unknown(name), 0)
     return [deciding.decided[name] for name in properties if name in wanted]
 
 
@@ -188,6 +190,10 @@ class _Row:
     open: dict[str, Property]
     decided: dict[str, Cell] = attrs.field(factory=dict)
     taken: set[str] = attrs.field(factory=set)
+    gaps: dict[str, Gap | None] = attrs.field(factory=dict)
+    """By property, where the first induction with the whole pool of lemmas fails."""
+    searched: list[str] = attrs.field(factory=list)
+    """How far each world was searched."""
 
     @cached_property
     def theory(self) -> Theory:
@@ -205,6 +211,8 @@ class _Row:
         seen = explore(machine, asked, until=None if to_the_end else breakable)
         ms = 1000 * (time.perf_counter() - start)
         self.taken |= {action.label_of_any for action in seen.taken}
+        extent = "to the end" if seen.complete else "until something else was broken"
+        self.searched.append(f"{world.name} ({machine.model.instance}): {seen.states} states, {extent}")
         self._contradicted(world, seen)
         for name in [name for name in self.open if name in seen.violations]:
             run = tuple((action.name, dict(action.arguments)) for action, _ in seen.trace(name) if action)
@@ -245,7 +253,9 @@ class _Row:
             self._earn(Invariant(self.theory, tuple(map(self.theory.claim, self.protocol.lemmas))), list(self.open))
 
     def induce_with_what_is_kept(self) -> None:
-        """Prove, for so many workers, what follows from the part of the pool that this design keeps."""
+        """Prove what follows from the part of the pool that this design keeps: for any number, else for a fixed one."""
+        if self.open and self.protocol.crowd:
+            self._earn(keep(self.theory, self.protocol.lemmas), list(self.open))
         if self.open:
             theory = Theory.of(self.row.machine(self.protocol.everything))
             self._earn(keep(theory, self.protocol.lemmas), list(self.open))
@@ -258,6 +268,15 @@ class _Row:
         for name, verdict in verdicts.items():
             if isinstance(verdict, Proved):
                 self._decide(name, verdict, ms)
+            elif isinstance(verdict, Unknown) and verdict.gap and len(invariant.claims) == len(self.protocol.lemmas):
+                self.gaps.setdefault(name, verdict.gap)
+
+    def unknown(self, name: str) -> Unknown:
+        """Why a property is neither proved nor refuted: where the induction fails, and how far the search went."""
+        found = self.gaps.get(name)
+        said = found.lines if found else ["no lemma is kept that the property follows from"]
+        lines = ["no proof, and no counterexample in any world", *said, *(f"  searched: {w}" for w in self.searched)]
+        return Unknown("\n".join(lines), found, tuple(self.searched))
 
     def confirm(self, *, thorough: bool) -> None:
         """Ask Z3 for the lengths: of every counterexample, or of the headline's."""

@@ -18,10 +18,11 @@ from collections.abc import Set as AbstractSet
 
 import attrs
 
+from kvlatch.proofs.gaps import Gap, gap
 from kvlatch.proofs.induction import Invariant, new_solver
 from kvlatch.proofs.mutants import MUTANTS
 from kvlatch.proofs.solvers import Answers, discharge
-from kvlatch.proofs.worlds import scope_of_machine
+from kvlatch.proofs.worlds import bounds_of, scope_of_machine
 from kvlatch.spec.schema import Property, World
 
 
@@ -32,6 +33,8 @@ class Proved:
     scope: str
     lemmas: tuple[str, ...]
     obligations: Mapping[str, float]
+    bounds: Mapping[str, int | str | None] = attrs.field(factory=dict)
+    """The scope as fields: how many of each sort (``any``), the network, and the fairness that was assumed, if any."""
 
 
 @attrs.frozen
@@ -49,9 +52,11 @@ class Refuted:
 
 @attrs.frozen
 class Unknown:
-    """Neither; never a pass."""
+    """Neither; never a pass. ``gap`` is where the induction fails; ``searched`` which worlds hold no counterexample."""
 
     reason: str
+    gap: Gap | None = None
+    searched: tuple[str, ...] = ()
 
 
 Verdict = Proved | Refuted | Unknown
@@ -66,11 +71,19 @@ class Case:
     startable: AbstractSet[str]
     breakable: AbstractSet[str]
     """The properties that a mutant of the protocol breaks."""
+    _gaps: dict[str, Gap] = attrs.field(factory=dict, init=False)
 
     @property
     def scope(self) -> str:
         """What the answers are about: the instance and the network of the model that was asked about."""
         return scope_of_machine(self.invariant.theory.machine)
+
+    def gap(self, prop: Property, name: str) -> Gap:
+        """Why an obligation for a property is not discharged."""
+        if name not in self._gaps:
+            obligation = next(obligation for obligation in self.invariant.obligations(prop) if obligation.name == name)
+            self._gaps[name] = gap(self.invariant, obligation)
+        return self._gaps[name]
 
     @classmethod
     def of(cls, invariant: Invariant, properties: Iterable[Property]) -> Case:
@@ -88,7 +101,8 @@ def earn(case: Case, prop: Property, taken: AbstractSet[str]) -> Verdict:
     asked = [case.answers[name] for name in names if name in case.answers]
     if undischarged := [answers for answers in asked if not answers.discharged]:
         first = undischarged[0]
-        return Unknown(f"{len(undischarged)} obligations open; {first.name}: Z3 {first.z3}, cvc5 {first.cvc5}")
+        said = f"{len(undischarged)} obligations open; {first.name}: Z3 {first.z3}, cvc5 {first.cvc5}"
+        return Unknown(said, case.gap(prop, first.name))
     if missing := [name for name in names if name not in case.answers]:
         return Unknown(f"no answer to {', '.join(missing)}")
     if vacuous := taken - case.startable:
@@ -96,7 +110,8 @@ def earn(case: Case, prop: Property, taken: AbstractSet[str]) -> Verdict:
     if prop.name not in case.breakable:
         return Unknown("no mutant of the protocol breaks this property, so nothing shows that it could fail")
     lemmas = tuple(claim.lemma.name for claim in case.invariant.claims)
-    return Proved(case.scope, lemmas, {answers.name: answers.ms for answers in asked})
+    ms = {answers.name: answers.ms for answers in asked}
+    return Proved(case.scope, lemmas, ms, bounds_of(case.invariant.theory.machine, prop))
 
 
 def _startable(invariant: Invariant) -> set[str]:

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import attrs
+
 from kvlatch.spec.model import Machine
 from kvlatch.spec.room import ROOM
-from kvlatch.spec.schema import ANY, Network, Protocol, Sizes
+from kvlatch.spec.schema import ANY, Network, Property, Protocol, Sizes
 
 WORLDS: Final = ROOM.worlds
 EVERYTHING: Final = ROOM.everything
@@ -32,6 +34,16 @@ def scope_of_machine(machine: Machine) -> str:
     if machine.model.fix is None:
         raise TypeError("a model whose switches are open is about no network")
     return scope_of(machine.protocol, machine.model.instance, machine.model.fix.network)
+
+
+def bounds_of(machine: Machine, prop: Property) -> dict[str, int | str | None]:
+    """The scope of a proof of a property as fields; ``any`` is any number, ``fairness`` None where none was needed."""
+    protocol, sizes, fix = machine.protocol, machine.model.instance, machine.model.fix
+    counts: dict[str, int | str | None] = {name: count or "any" for name, count in attrs.asdict(sizes).items()}
+    if machine.model.any and protocol.home:
+        counts["rooms"] = "any"
+    fairness = "weak: a step of the server that stays enabled is taken" if prop.kind == "liveness" else None
+    return {**counts, "network": fix.network if fix else None, "fairness": fairness}
 
 
 def _crowd(protocol: Protocol, sizes: Sizes) -> str:

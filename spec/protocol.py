@@ -167,45 +167,92 @@ notice_due = (orderly & (notice == "none") & (metadata != "none") & phase.in_("b
 dead_for_worker = (status == F) | ((design.absent == "skips") & missing) | (tombstones & ~(fresh(job_gen) & present))
 
 # --------------------------------------------------------------------------------------------------------------------
+# Where published sglang takes the steps: by backend and versions, file (under srt/disaggregation) and function
+
+_EVERY = "0.5.12 to 0.5.23"
+SENDER = {f"common {_EVERY}": "common/conn.py: CommonKVSender.__init__"}
+TIMEOUT = {"common 0.5.13 to 0.5.23": "common/conn.py: CommonKVSender._check_bootstrap_timeout"}
+ABORT = {f"common {_EVERY}": "common/conn.py: CommonKVSender.abort"}
+CLEAR = {f"common {_EVERY}": "common/conn.py: CommonKVSender.clear"}
+BOOTSTRAP_QUEUE = {f"scheduler {_EVERY}": "prefill.py: PrefillBootstrapQueue.pop_bootstrapped"}
+ARRIVAL = {f"scheduler {_EVERY}": "prefill.py: PrefillBootstrapQueue.add"}
+INFLIGHT_QUEUE = {
+    f"scheduler {_EVERY}": "prefill.py: SchedulerDisaggregationPrefillMixin.process_disagg_prefill_inflight_queue",
+}
+REQUEST = {
+    f"nixl {_EVERY}": "nixl/conn.py: NixlKVManager.add_transfer_request",
+    f"mooncake {_EVERY}": "mooncake/conn.py: MooncakeKVManager.add_transfer_request",
+}
+METADATA = {
+    f"nixl {_EVERY}": "nixl/conn.py: NixlKVManager._start_bootstrap_thread",
+    f"mooncake {_EVERY}": "mooncake/conn.py: MooncakeKVManager.start_prefill_thread",
+}
+NOTICE = {
+    "nixl 0.5.16 to 0.5.23": "nixl/conn.py: NixlKVManager._handle_abort_notification",
+    "mooncake 0.5.12 to 0.5.21": "mooncake/conn.py: MooncakeKVManager.start_prefill_thread",
+    "mooncake 0.5.22 to 0.5.23": "mooncake/conn.py: MooncakeKVManager._handle_abort_notification",
+}
+QUEUE = {f"common {_EVERY}": "common/utils.py: FastQueue.get"}
+NIXL_WORKER = {f"nixl {_EVERY}": "nixl/conn.py: NixlKVManager.transfer_worker"}
+WORKERS = NIXL_WORKER | {f"mooncake {_EVERY}": "mooncake/conn.py: MooncakeKVManager.transfer_worker"}
+CONCLUDE = {"common 0.5.20 to 0.5.23": "common/conn.py: CommonKVManager.conclude_transfer"}
+TELL = {
+    "mooncake 0.5.12 to 0.5.19": "mooncake/conn.py: MooncakeKVManager.sync_status_to_decode_endpoint",
+    "common 0.5.20 to 0.5.23": "common/conn.py: CommonKVManager.send_kv_status_message",
+}
+OURS = {"ours": "reference/manager.py"}
+
+# --------------------------------------------------------------------------------------------------------------------
 # The steps
 
 SCHEDULER: Final = (
     Rule("create", "scheduler", "free", "free", phase == "new", {phase: "boot"}, write=B, fair=False,
+         where=SENDER,
          says="The sender's constructor writes Bootstrapping; the request enters the bootstrap queue."),
     Rule("time_out", "scheduler", "free", "free", (design.timeout == "bootstrapping") & (phase == "boot") & polls(B),
          {phase: "clearing", latch: F}, write=F,
+         where=TIMEOUT,
          says="poll() finds the bootstrap timeout expired, writes Failed, and the request is failed. No other status "
               "has a timeout."),
     Rule("abort", "scheduler", "free", "free", phase.in_("boot", "inflight") & (latch == "none"),
          {latch: where((design.tell == "standing") & (status == S), S, F)}, write=F, fair=False,
+         where=ABORT,
          says="AbortReq: sender.abort() writes Failed and sets the sender's latch, to Failed or to what stands."),
     Rule("admit", "scheduler", "free", "free", (phase == "boot") & polls(W), {phase: "running", pages: "held"},
+         where=BOOTSTRAP_QUEUE,
          says="poll() shows WaitingForInput: the request leaves the bootstrap queue, gets pages and runs."),
     Rule("enqueue", "scheduler", "free", "free",
          (phase == "running") & (chunk == "unsent") & ForAll("earlier chunk", chunk != "unsent"),
          {chunk: where((design.enqueue == "always") | infos_of(gen), "queued", "lost"),
           phase: where(LastChunk(), "inflight", "running")}, per="chunk",
+         where=REQUEST,
          says="A chunk is computed and add_transfer_request() enqueues it, or drops it if the infos are gone; with the "
               "last one the request enters the inflight queue, which has no deadline."),
     Rule("settle_failed", "scheduler", "free", "free", phase.in_("boot", "inflight") & polls(F),
          {phase: "clearing", latch: F},
+         where=BOOTSTRAP_QUEUE | INFLIGHT_QUEUE,
          says="poll() shows Failed: the request is failed."),
     Rule("settle_success", "scheduler", "free", "free", (phase == "inflight") & polls(S), {phase: "clearing", latch: S},
+         where=INFLIGHT_QUEUE,
          says="poll() shows Success in the inflight queue: the request is complete."),
     Rule("clear_status", "scheduler", "free", "free", phase == "clearing",
          {phase: "forgetting", status: where(tombstones, TOMBSTONE, ABSENT), first_terminal: "none",
           stamp: where(tombstones, gen, "first")},
+         where=CLEAR,
          says="sender.clear() pops the status ..."),
     Rule("clear_infos", "scheduler", "free", "free", phase == "forgetting", {phase: "releasing", infos: "none"},
+         where=CLEAR,
          says="... and then the transfer infos."),
     Rule("release", "scheduler", "free", "free", (phase == "releasing") & drained,
          {phase: "done",
           pages: where(pages == "held", "released", where(pages == "released", "released twice", pages))},
+         where=INFLIGHT_QUEUE,
          says="The request's pages go back to the pool."),
     Rule("reuse", "scheduler", "free", "free", (phase == "done") & (gen == "first"),
          {gen: "second", phase: "new", latch: "none", pages: "none", wire: "none", metadata: "none", notice: "none",
           straggler: where(design.network == "orderly", "none", "due"),
           stale: where(chunk == "queued", "yes", "no"), chunk: "unsent"}, fair=False, requests=2,
+         where=ARRIVAL,
          says="A second request arrives with the same room id. Queued chunks of the first stay in the queue."),
 )  # fmt: skip
 
@@ -213,71 +260,94 @@ BOOTSTRAP: Final = (
     Rule("hear_metadata", "bootstrap", "idle", where(fresh(gen), "registered", "idle"), metadata_due,
          {metadata: first_delivery, infos: where(fresh(gen), generation_of_infos, infos),
           bootstrap_gen: gen}, fair=False,
+         where=METADATA,
          says="Decode's metadata arrives: transfer_infos[room] is complete."),
     Rule("write_w", "bootstrap", "registered", "idle", write=W,
+         where=METADATA,
          says="The room is bootstrapped: WaitingForInput."),
     Rule("hear_abort", "bootstrap", "idle", where(present & (status != S) & fresh(gen), "aborting", "idle"), notice_due,
          {notice: first_notice, bootstrap_gen: gen}, fair=False,
+         where=NOTICE,
          says="Decode's abort notice arrives; an unknown room, or one with Success, is left alone."),
     Rule("write_f", "bootstrap", "aborting", where(design.abort == "pops", "popping", "idle"), write=F,
+         where=NOTICE,
          says="The room is aborted: Failed ..."),
     Rule("abort_pop", "bootstrap", "popping", "idle", TRUE, {infos: where(infos_of(bootstrap_gen), "none", infos)},
+         where=OURS,
          says="... and its transfer infos are popped (in the build of the incident; published ones leave them)."),
     Rule("hear_stale_metadata", "bootstrap", "idle", where(tombstones, "idle", "registered"),
          (gen == "second") & (straggler == "due"),
          {straggler: "none", infos: where(tombstones, infos, "first"), bootstrap_gen: "first"}, fair=False, requests=2,
+         where=METADATA,
          says="Metadata about the first request arrives in the life of the second."),
     Rule("hear_stale_abort", "bootstrap", "idle", where(~tombstones & present & (status != S), "aborting", "idle"),
          (gen == "second") & (straggler == "due"), {straggler: "none", bootstrap_gen: "first"}, fair=False, requests=2,
+         where=NOTICE,
          says="An abort notice about the first request arrives in the life of the second."),
 )  # fmt: skip
 
 WORKER: Final = (
     Rule("take", "worker", "idle", "taken", (chunk == "queued") & head_of_queue,
          {chunk: "taken", job: ThisChunk(), job_gen: gen}, per="chunk",
+         where=QUEUE,
          says="The worker takes the next chunk from the queue."),
     Rule("take_stale", "worker", "idle", "taken", (stale == "yes") & head_of_stale,
          {stale: "no", job: ThisChunk(), job_gen: "first"}, per="chunk", requests=2,
+         where=QUEUE,
          says="The next chunk in the queue belongs to the first request, which is over."),
     Rule("check_status", "worker", "taken", where(dead_for_worker, "idle", "checked"), ThisChunk(job),
          {chunk: where((job_gen == gen) & dead_for_worker, "lost", chunk)}, per="chunk",
+         where=WORKERS,
          says="First check: a Failed room is skipped."),
     Rule("check_infos", "worker", "checked",
          where(infos_of(job_gen), where(design.mark == "never", "posting", "ready"),
                where((design.guard == "fails") & live & fresh(job_gen), "failing", "idle")), ThisChunk(job),
          {chunk: where((job_gen == gen) & ~infos_of(job_gen), "lost", chunk)}, per="chunk",
+         where=WORKERS,
          says="Second check: without transfer infos the chunk is skipped silently; with Fix B a live room is failed."),
     Rule("write_t", "worker", "ready", "posting", write=T,
+         where=NIXL_WORKER,
          says="The worker, past its checks, writes Transferring."),
     Rule("post", "worker", "posting", "transferring",
+         where=WORKERS,
          says="The transfer is posted: pages are being read."),
     Rule("complete", "worker", "transferring",
          where(last_to_arrive, where(design.conclude == "rechecks", "arrived", "concluding"),
                where(design.mark == "again", "marking", "idle")), ThisChunk(job),
          {chunk: where(job_gen == gen, "done", chunk)}, per="chunk",
+         where=WORKERS,
          says="The transfer is done."),
     Rule("break", "worker", "transferring", "failing", ThisChunk(job),
          {chunk: where(job_gen == gen, "lost", chunk)}, fair=False, per="chunk",
+         where=WORKERS,
          says="The transfer fails."),
     Rule("write_t_again", "worker", "marking", "idle", write=T,
+         where=NIXL_WORKER,
          says="After a chunk that is not the last, the worker writes Transferring once more."),
     Rule("conclude", "worker", "arrived", where(missing, "idle", where(status == F, "telling", "concluding")), TRUE,
          {worker_seen: where(missing, ABSENT, where(status == F, F, ABSENT))},
+         where=CONCLUDE,
          says="conclude_transfer() looks again: a cleared room is left alone, a Failed one is told so."),
     Rule("write_s", "worker", "concluding", "telling", write=S, result=True,
+         where=WORKERS,
          says="Every chunk has arrived: Success."),
     Rule("fail", "worker", "failing", "telling", write=F, result=True,
+         where=WORKERS,
          says="The worker fails the room."),
     Rule("tell_success", "worker", "telling", "popping", worker_seen == S,
          {wire: where(wire_counts, where(wire.in_("none", S), S, "both"), wire),
           worker_seen: ABSENT},
+         where=TELL,
          says="Decode is told Success."),
     Rule("tell_failed", "worker", "telling", "idle", worker_seen == F,
          {wire: where(wire_counts, where(wire.in_("none", F), F, "both"), wire), worker_seen: ABSENT},
+         where=TELL,
          says="Decode is told Failed."),
     Rule("tell_nothing", "worker", "telling", "idle", ~worker_seen.in_(F, S), {worker_seen: ABSENT},
+         where=CONCLUDE,
          says="The room has been cleared: there is nothing to tell."),
     Rule("conclude_pop", "worker", "popping", "idle", TRUE, {infos: where(infos_of(job_gen), "none", infos)},
+         where=WORKERS,
          says="The worker pops the transfer infos of the concluded room."),
 )  # fmt: skip
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
+import attrs
 from rich.table import Table
 from rich.text import Text
 
@@ -49,8 +50,10 @@ def as_json(cell: Cell) -> dict[str, object]:
         if isinstance(verdict, Refuted)
         else None,
         "ms": round(cell.ms, 1),
+        **({"bounds": dict(verdict.bounds)} if isinstance(verdict, Proved) else {}),
         **({"obligations": _rounded(verdict.obligations)} if isinstance(verdict, Proved) else {}),
-        **({"reason": verdict.reason} if isinstance(verdict, Unknown) else {}),
+        **({"reason": verdict.reason, "searched": list(verdict.searched)} if isinstance(verdict, Unknown) else {}),
+        **({"gap": attrs.asdict(verdict.gap)} if isinstance(verdict, Unknown) and verdict.gap else {}),
     }
 
 
