@@ -6,7 +6,7 @@ sorted array and a step is an addition.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 
 import attrs
@@ -25,7 +25,7 @@ BLOCK = 1 << 16
 """States in a block: enough that NumPy's overhead vanishes, few enough that their columns stay in the cache."""
 
 _NOTHING = 255
-"""In a merge table: the merge returns without a store."""
+"""In a merge table: the merge returns without a store. In a table of digits: the label has none."""
 
 
 class TooLarge(ValueError):
@@ -34,36 +34,63 @@ class TooLarge(ValueError):
 
 @attrs.frozen(eq=False)
 class Layout:
-    """Where each variable of a machine lies in a packed state."""
+    """Where each variable of a machine lies in a packed state: a digit, with a value for each label that it can have.
+
+    ``labels`` has the labels by digit, ``digits`` the digit by label; a variable that never changes takes no room.
+    """
 
     machine: Machine
     weights: dict[Var, int]
+    labels: dict[Var, Column]
+    digits: dict[Var, Column]
     merge: Column
 
     @classmethod
-    def of(cls, machine: Machine) -> Layout:
-        """The layout of a machine; TooLarge if a state needs more than 64 bits."""
-        weight, weights = 1, {}
+    def of(cls, machine: Machine, possible: Mapping[Var, Iterable[int]] | None = None) -> Layout:
+        """The layout of a machine, for these labels or for all of them; TooLarge if a state needs more than 64 bits."""
+        weight = 1
+        weights, labels, digits = {}, {}, {}
         for var in machine.model.variables:
+            wanted = range(len(var.labels)) if possible is None else possible[var]
+            labels[var] = np.array(sorted(wanted), np.uint8)
+            digits[var] = np.full(len(var.labels), _NOTHING, np.uint8)
+            digits[var][labels[var]] = np.arange(len(labels[var]))
             weights[var] = weight
-            weight *= len(var.labels)
+            weight *= len(labels[var])
         if weight > 2**64:
             raise TooLarge(f"a state of {machine.model.instance} needs {weight.bit_length()} bits, more than 64")
         merge = np.array([[_NOTHING if cell is None else cell for cell in row] for row in machine.merge], np.uint8)
-        return cls(machine, weights, merge)
+        return cls(machine, weights, labels, digits, merge)
 
     def pack(self, state: State) -> np.uint64:
-        """One state as a number."""
-        return np.uint64(sum(index * self.weights[var] for var, index in state.items()))
+        """One state as a number; AssertionError for a label that its variable cannot have."""
+        return np.uint64(
+            sum(
+                int(self.digit(var, np.array([index], np.uint8))[0]) * self.weights[var] for var, index in state.items()
+            )
+        )
 
     def unpack(self, packed: np.uint64) -> State:
         """One number as a state."""
-        return {var: int(packed) // weight % len(var.labels) for var, weight in self.weights.items()}
+        return {
+            var: int(self.labels[var][int(packed) // weight % len(self.labels[var])])
+            for var, weight in self.weights.items()
+        }
 
     def column(self, packed: Packed, var: Var) -> Column:
         """One variable of each state."""
-        digit = packed // np.uint64(self.weights[var])
-        return (digit % np.uint64(len(var.labels))).astype(np.uint8)
+        labels = self.labels[var]
+        if len(labels) == 1:
+            return np.full(len(packed), labels[0], np.uint8)
+        digit = (packed // np.uint64(self.weights[var]) % np.uint64(len(labels))).astype(np.uint8)
+        return digit if len(labels) == len(var.labels) else labels[digit]
+
+    def digit(self, var: Var, column: Column) -> Packed:
+        """The digits of a column of labels; AssertionError if one is a label that the variable cannot have."""
+        digit = self.digits[var][column]
+        if np.any(digit == _NOTHING):
+            raise AssertionError(f"{var.name} has a label that it was taken not to have")
+        return digit.astype(np.uint64)
 
 
 @attrs.frozen(eq=False)

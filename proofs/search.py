@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvlatch.proofs.columns import Columns, Layout, Mask, Packed, Rows
+from kvlatch.proofs.reach import possible
 from kvlatch.spec.model import Action, Machine
 from kvlatch.spec.schema import Property
 from kvlatch.spec.terms import State, Term, assign, evaluate
@@ -77,7 +78,7 @@ class Search:
 
 def explore(machine: Machine, properties: Sequence[Property], until: Collection[str] | None = None) -> Search:
     """Search to the end, or until the properties named in ``until`` are all broken; TooLarge beyond 64 bits."""
-    layout = Layout.of(machine)
+    layout = Layout.of(machine, possible(machine))
     bad = [(prop, machine.model.claim(prop.bad)) for prop in properties]
     visited = np.array([layout.pack(machine.initial())], np.uint64)
     levels = [Level(visited, np.zeros(1, np.int32), np.full(1, -1, np.int16))]
@@ -131,11 +132,11 @@ def _successors(machine: Machine, columns: Columns, start: int) -> tuple[list[_S
 
 def _after(action: Action, columns: Columns) -> Packed:
     """The packed states after an action that all rows take: each changed digit moves the number by its weight."""
-    packed = columns.packed.copy()
+    packed, layout = columns.packed.copy(), columns.layout
     for var, term in action.updates:
-        weight = np.uint64(columns.layout.weights[var])
-        packed += assign(var, term, columns).astype(np.uint64) * weight
-        packed -= columns.read(var).astype(np.uint64) * weight
+        weight = np.uint64(layout.weights[var])
+        packed += layout.digit(var, assign(var, term, columns)) * weight
+        packed -= layout.digit(var, columns.read(var)) * weight
     return packed
 
 
