@@ -31,7 +31,7 @@ static enum status merge(enum status now, enum status incoming) {
 struct request {
     bool cleared, told;
     int reading, arrived, chunks; /* transfers that run, transfers that went well, and all, once that is known */
-    enum status latch;            /* what the sender says for ever, once its request was aborted */
+    enum status latch;            /* what the sender says for ever, once its request was aborted or has ended */
 };
 
 struct room {
@@ -96,6 +96,7 @@ static void conclude(int request, enum status status) {
     put(request, status);
     if (!fresh(request) || of(request)->told || (room->status != FAILED && room->status != SUCCESS)) return;
     of(request)->told = true;
+    of(request)->latch = room->status;
     sprintf(told, "[%d,%s]", request, NAMES[room->status]);
 }
 

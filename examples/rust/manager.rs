@@ -26,7 +26,7 @@ struct Request {
     reading: u32,          // transfers that run
     arrived: u32,          // transfers that went well
     chunks: Option<u32>,   // all of them, once that is known
-    latch: Option<Status>, // what the sender says for ever, once the request was aborted
+    latch: Option<Status>, // what the sender says for ever, once the request was aborted or has ended
 }
 
 /// One room: the table's entry, and what is known of each request.
@@ -78,6 +78,7 @@ impl Room {
         let due = self.fresh(request) && !self.of[request].told;
         if let (true, Some(stands @ (Failed | Success))) = (due, self.status) {
             self.of[request].told = true;
+            self.of[request].latch = Some(stands);
             self.told.push((request, stands));
         }
     }

@@ -108,7 +108,8 @@ class Examination:
     laws: set[str] = attrs.field(factory=set)
     known: tuple[str, ...] = ()
     share: Callable[[Examination, Callable[[], Result]], Result] | None = None
-    _result: Result | None = None
+    done: Result | None = None
+    """What it has come to, once it has."""
 
     @property
     def subject(self) -> str:
@@ -117,12 +118,12 @@ class Examination:
 
     def result(self) -> Result:
         """The judgements, made once."""
-        if self._result is None:
-            self._result = self.share(self, self._examined) if self.share is not None else self._examined()
-        return self._result
+        if self.done is None:
+            self.done = self.share(self, self._examined) if self.share is not None else self._examined()
+        return self.done
 
     def _examined(self) -> Result:
-        only = [law for law in laws_of(self.profile) if law in self.laws]
+        only = self.laws or set(laws_of(self.profile))
         report = check_manager(
             self.make_adapter, only=only, profile=self.profile, sequential=self.sequential, known=self.known
         )

@@ -15,6 +15,7 @@ from typing import Final
 import attrs
 
 from kvlatch.reference.laws import NO_DEADLOCK, Judgement, Kept, NotJudged
+from kvlatch.reference.oracle.crowd import crowd, numbered_anew, with_fewer_rooms
 from kvlatch.reference.oracle.explore import PREEMPTIONS, STAGES, Exploration, Play, TooMany, parse
 from kvlatch.reference.oracle.findings import Finding
 from kvlatch.reference.oracle.formulas import broken
@@ -145,6 +146,7 @@ class _Search:
         """All of it, for as long as there is time and some law is not broken."""
         deepest = 0 if self.sequential else PREEMPTIONS
         self._explore(0, self._until(0.3))
+        self._crowd()
         self._wander(self.walks // 2, self._until(0.55))
         for bound in range(1, deepest + 1):
             self._explore(bound, self._until(0.65 + 0.1 * bound))
@@ -208,6 +210,18 @@ class _Search:
         play = as_play(self.player, bounds, moves, self._places)
         if law in play.broken():
             self.found[law] = Finding(law, self.subject, play, seed)
+
+    def _crowd(self) -> None:
+        """A thousand rooms in one life of the manager."""
+        if len(_widest(self.player).rooms) == 1 or not self.left or not self.walks:
+            return
+        for run, before, seen in crowd(self.player):
+            self._count(before, run.moves[-1], seen, run.world)
+            if broke := [law for law in broken(run.world) if law in self.left]:
+                for law in broke:
+                    self._keep(law, *numbered_anew(with_fewer_rooms(self.player, run.moves, law)), None)
+                return
+        self.counts["rooms in one life"] = self.counts["rooms"]
 
     @property
     def _takes_words(self) -> bool:

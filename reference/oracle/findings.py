@@ -24,6 +24,10 @@ from kvlatch.spec.status import ABSENT
 from kvlatch.spec.traces import Step, Trace
 
 _THREADS: Final = "threads "
+_SHOWN: Final = 60
+"""Lines of a table; of a longer play, its beginning and its end."""
+_TYPED: Final = 500
+"""Moves that fit on a command line."""
 
 
 @attrs.frozen
@@ -79,9 +83,15 @@ class Finding:
     @property
     def story(self) -> Story:
         """The play as a table."""
-        heading = f"{self.subject}; {self.play.bounds}: {len(self.play.moves)} moves"
-        lines = tuple(_line(number, self.play) for number in range(1, len(self.play.moves) + 1))
-        return Story(heading, lines, len(lines) or None, f"{self.law} is broken: {self.sentence}.")
+        count = len(self.play.moves)
+        heading = f"{self.subject}; {self.play.bounds}: {count:,} moves"
+        first, last = (count, 0) if count <= _SHOWN else (_SHOWN // 4, _SHOWN * 3 // 4)
+        lines = tuple(_line(number, self.play) for number in range(1, first + 1))
+        if last:
+            left_out = f"{count - first - last:,} more moves like these"
+            lines += (Line(first + 1, self.play.moves[first].thread, left_out, "", "", "else"),)
+            lines += tuple(_line(number, self.play) for number in range(count - last + 1, count + 1))
+        return Story(heading, lines, count or None, f"{self.law} is broken: {self.sentence}.")
 
     @property
     def text(self) -> str:
@@ -106,6 +116,8 @@ class Finding:
         """What to paste into a shell to see it again, in the folder in which this runs; empty if there is no way."""
         if "<locals>" in self.subject:
             return ""
+        if len(self.play.moves) > _TYPED:
+            return f"{importable(self.subject)}kvlatch conform {self.subject} --only {self.law}"
         return f"{importable(self.subject)}kvlatch conform {self.subject} --play {shlex.quote(str(self.play))}"
 
     @property

@@ -82,8 +82,8 @@ def _polled(world: World, life: Life) -> list[str]:
 
 
 def _not_its_own(world: World, one: Request, said: str) -> bool:
-    """A request that has only just been created polls what nothing has done to it; a time-out may have failed it."""
-    if one.aborted or one.notices or (said == F and world.jumps):
+    """A request that was only just created polls what nothing has done to it, not even a time-out or a newer one."""
+    if one.aborted or one.notices or (said == F and (world.jumps or one.superseded)):
         return False
     return said in (F, T, S) or (said == W and not one.heard)
 

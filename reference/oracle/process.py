@@ -333,6 +333,12 @@ class _Session:
         heard: list[Seen] = []
         return self.process._say([step.call], heard) or heard[-1]
 
+    def steps(self, steps: Sequence[Step]) -> list[Seen]:
+        """Make many steps at once; up to the one in which the program ends, if it does."""
+        heard: list[Seen] = []
+        fault = self.process._say([step.call for step in steps if step.call is not None], heard)
+        return heard if fault is None else [*heard, fault]
+
     def close(self) -> None:
         """The next play begins with ``fresh``."""
 

@@ -97,7 +97,7 @@ def refuted(name: str, level: Atomicity) -> set[str]:
 def test_the_oracle_finds_only_what_the_proofs_refute(name: str, level: Atomicity) -> None:
     """Whatever law the oracle finds broken has a counterexample in the same design and atomicity."""
     with closing(on_threads(DESIGNS[name], level)) as player:
-        report = examine(player, name, [prop.name for prop in PROPERTIES], limit=200, walks=0, seconds=None)
+        report = examine(player, name, [prop.name for prop in PROPERTIES], limit=600, walks=0, seconds=None)
     assert report.looked_at["plays"] > 500
     assert {"no-ghost"} <= report.findings.keys() <= refuted(name, level)
 
