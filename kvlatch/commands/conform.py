@@ -72,7 +72,7 @@ def answer(question: Question, output: judgements.Output) -> int:
 def _answered(question: Question, output: judgements.Output) -> int:
     target = question.target or ""
     if conform_published.names(target):
-        conform_published.refuse_options()
+        conform_published.refuse_options(target)
     if conform_published.names(target) and question.merge:
         return _merge(*conform_published.merge(target, question.backend), output)
     if conform_published.names(target):

@@ -25,6 +25,7 @@ def names(target: str) -> bool:
     return "==" in target or "/" in target or target.endswith(".whl") or Path(target).is_dir()
 
 
+_OF_SGLANG: Final = {"backend": "--backend", "seconds": "--seconds", "seed": "--seed"}
 _WITHOUT_EFFECT: Final = {
     "program": "--exec",
     "profile": "--profile",
@@ -34,12 +35,16 @@ _WITHOUT_EFFECT: Final = {
 """Options of the command that published code has no use for."""
 
 
-def refuse_options() -> None:
-    """Raises Failure if the user has set an option that has no effect on published code."""
+def refuse_options(target: str) -> None:
+    """Raises Failure if the user has set an option that has no effect on published code, or not on this package."""
     context = click.get_current_context()
-    for name, option in _WITHOUT_EFFECT.items():
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise Failure(f"{option} has no effect on published code", USAGE)
+    refused = [(_WITHOUT_EFFECT, "published code")]
+    if _parsed(target)[0] == "vllm":
+        refused.append((_OF_SGLANG, "vllm"))
+    for options, what in refused:
+        for name, option in options.items():
+            if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+                raise Failure(f"{option} has no effect on {what}", USAGE)
 
 
 def report(target: str, backend: str, only: Sequence[str], seconds: float, seed: int) -> Report:
@@ -101,18 +106,24 @@ def _sglang(code: str, backend: str, only: Sequence[str], seconds: float, seed: 
 
 
 def _vllm(version: str, only: Sequence[str]) -> Report:
-    if unknown := [law for law in only if law not in vllm_laws.BY_LAW]:
-        raise Failure(f"no law is called {unknown[0]!r}: they are {', '.join(vllm_laws.BY_LAW)}", USAGE)
-    found = [_finding(one) for one in vllm_laws.judge(version) if one.law.name in only or not only]
-    return Report(f"vllm {version}", tuple(found))
+    """Every law; what is left out of a report is what ``only`` does not select."""
+    chosen = select([_finding_name(law) for law in vllm_laws.LAWS], only)
+    found = [_finding(one) for one in vllm_laws.judge(version) if _finding_name(one.law) in chosen]
+    return Report(f"vllm {version}", tuple(found), tuple(only))
+
+
+def _finding_name(law: vllm_laws.Law) -> str:
+    """``pages-held/prefill``."""
+    return "/".join(filter(None, (law.prop or NO_CRASH, law.scenario)))
 
 
 def _finding(finding: vllm_laws.Finding) -> Judgement:
-    law = finding.law.prop or NO_CRASH
-    scenario = finding.law.name.removeprefix(law).removeprefix("-")
+    law, scenario = finding.law.prop or NO_CRASH, finding.law.scenario
     match finding.verdict:
         case "broken":
             return Judgement(law, Broken(finding.sentence, finding.text), scenario)
+        case "kept" if finding.looks:
+            return Judgement(law, Kept(finding.looks, "states"), scenario)
         case "kept":
-            return Judgement(law, Kept(1, "scenario"), scenario)
+            return Judgement(law, NotJudged("no state was seen that could have broken it"), scenario)
     return Judgement(law, NotJudged(finding.sentence), scenario)

@@ -162,6 +162,33 @@ def test_bad_questions_about_sglang(arguments: tuple[str, ...], says: str) -> No
 
 
 @pytest.mark.network
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--backend", "nixl"), "--backend has no effect on vllm"),
+        (("--seconds", "5"), "--seconds has no effect on vllm"),
+        (("--only", "pages-held/nonsense"), "no law is called"),
+        (("--merge",), "--merge takes an adapter or sglang==VERSION"),
+    ],
+)
+def test_bad_questions_about_vllm(arguments: tuple[str, ...], says: str) -> None:
+    """As above."""
+    result = conform("vllm==0.12.0", *arguments)
+    assert code(result) == 2
+    assert says in str(result.exception)
+
+
+@pytest.mark.network
+def test_vllm() -> None:
+    """A law selects its scenarios, and what is kept says how many states could have broken it."""
+    result = conform("vllm==0.12.0", "--only", "pages-held", "--json")
+    found = {law["scenario"]: law for law in json.loads(result.output)["judgements"]}
+    assert {*found} == {"prefill", "lease", "decode"}
+    assert code(result) == 1
+    assert all(law["verdict"] != "kept" or law["looks"] > 0 for law in found.values())
+
+
+@pytest.mark.network
 def test_merge_of_sglang() -> None:
     """The newest merge is that of 0.5.20: right where a failure may override, one cell from the other profile."""
     result = conform("sglang==0.5.23", "--merge", "--json")

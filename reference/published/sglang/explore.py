@@ -162,8 +162,13 @@ def plays_of_interest(seed: int) -> Iterator[Paused]:
 # --- What came of them ----------------------------------------------------------------------------
 
 
-def explore(subject: Subject, backend: str, laws: Sequence[str], *, seconds: float, seed: int = 0) -> Explored:
-    """Play until the time is up or each of these laws is broken. Raises as ``scripts.outcomes`` does."""
+def explore(
+    subject: Subject, backend: str, laws: Sequence[str], *, seconds: float, seed: int = 0, enough: int | None = None
+) -> Explored:
+    """Play until the time is up or ``enough`` of these laws are broken, by default all.
+
+    Raises as ``scripts.outcomes`` does.
+    """
     deadline = time.monotonic() + seconds
     told: list[Play] = []
     left_out: Counter[str] = Counter()
@@ -171,7 +176,8 @@ def explore(subject: Subject, backend: str, laws: Sequence[str], *, seconds: flo
     scripts = (one for one in plays_of_interest(seed) if one.place is None or one.times <= accesses.get(one.place, 99))
     plays = 0
     open_laws = set(laws)
-    while open_laws and time.monotonic() < deadline and (told or plays < 2 * _BATCH):
+    leave = len(laws) - (len(laws) if enough is None else enough)
+    while len(open_laws) > leave and time.monotonic() < deadline and (told or plays < 2 * _BATCH):
         batch = [*islice(scripts, _BATCH)]
         for one, play in zip(
             batch, play_all(subject, backend, [b.script for b in batch], timeout=_PATIENCE), strict=True

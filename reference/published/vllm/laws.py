@@ -40,6 +40,7 @@ from typing import Final, Literal
 import attrs
 
 from kvlatch.reference.faults import AdapterFault
+from kvlatch.reference.laws import NO_CRASH
 from kvlatch.reference.published.vllm import scripts as vllm
 from kvlatch.reference.published.vllm.scripts import START, Bounds, Engine, Explored, Node, Script, Seen, Step
 from kvlatch.spec import protocol
@@ -169,12 +170,21 @@ class Law:
     reports: tuple[str, ...] = ()
     lease: bool | None = None
 
+    @property
+    def scenario(self) -> str:
+        """What is special to it among those of its property: an engine, or the lease."""
+        return self.name.removeprefix(self.prop or NO_CRASH).removeprefix("-")
+
+    def looks(self, node: Node) -> bool:
+        """The node's last state could break it."""
+        if node.step is None or (node.step.op == "settle") != (self.prop in OF_REST):
+            return False
+        return self.lease is None or self.lease == any(step.op == "expire" for step in node.script)
+
     def is_broken(self, node: Node) -> bool:
         """The node's last state breaks it."""
         engine: Engine = getattr(node.seen, self.role)
-        if node.step is None or (node.step.op == "settle") != (self.prop in OF_REST):
-            return False
-        if self.lease is not None and self.lease != any(step.op == "expire" for step in node.script):
+        if not self.looks(node):
             return False
         if self.prop is None or engine.dead is not None:
             return self.prop is None and engine.dead is not None
@@ -235,7 +245,10 @@ BY_LAW: Final = {law.name: law for law in LAWS}
 
 @attrs.frozen
 class Finding:
-    """A law on one version: kept within the bounds, broken by a shortest script, or absent where it cannot be asked."""
+    """A law on one version: kept within the bounds, broken by a shortest script, or absent where it cannot be asked.
+
+    ``looks`` says in how many states a law that is kept could have been broken.
+    """
 
     law: Law
     version: str
@@ -243,6 +256,7 @@ class Finding:
     sentence: str
     node: Node | None = None
     bounds: Bounds | None = None
+    looks: int = 0
 
     @property
     def script(self) -> tuple[Step, ...]:
@@ -327,7 +341,8 @@ def _finding(law: Law, version: str, explored: Sequence[Explored], reuses: bool)
                 return Finding(law, version, "broken", law.sentence(node), node, stage.bounds)
     left_out = [str(stage.bounds) for stage in explored if not stage.complete]
     how_far = f" ({len(left_out)} of {len(explored)} stages cut off by the limit)" if left_out else ""
-    return Finding(law, version, "kept", law.says + how_far)
+    looks = sum(law.looks(node) for stage in explored for node in stage.nodes)
+    return Finding(law, version, "kept", law.says + how_far, looks=looks)
 
 
 def replay(version: str, scripts: Sequence[Script], *, timeout: float = 60.0) -> list[list[Finding]]:
