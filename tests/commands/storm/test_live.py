@@ -103,7 +103,7 @@ def test_a_pinned_room_leads_to_its_cause(compared: tuple[int, dict[str, Any], P
     told = kvlatch(command, log, *rest)
     assert told.returncode == 0
     assert f"{room['line']}*" in told.stdout
-    assert "although it had been terminal: it is pinned" in " ".join(told.stdout.split())
+    assert "ends Transferring although it had been terminal" in " ".join(told.stdout.split())
     checked = kvlatch("check", log)
     assert checked.returncode == 1
     assert f"room {room['room']}, line {room['line']}: {room['says']}" in checked.stdout
