@@ -1,21 +1,19 @@
 """The score of the log judge: healthy logs that it must not accuse, and planted faults that it must find.
 
 ``python bench/check.py`` writes random healthy logs in every form (what is left out, how things are named, in which
-order lines come), and logs with one fault among healthy rooms, runs ``kvlatch check`` on each and prints what it got
-wrong. A healthy log is wrongly judged if any law is called broken or the log is refused; a faulty one if no law is, or
-if what is called broken is another law only, which is counted apart. Exit code 0 if no healthy log is accused and 95 %
-of the faults are found.
+order lines come), and logs with one fault among healthy rooms, judges each as ``kvlatch check`` does and prints what
+it got wrong. A healthy log is wrongly judged if any law is called broken or the log is refused; a faulty one if no law
+is; that another law is called broken is counted apart. Exit code 0 if no healthy log is accused and 95 % of the faults
+are found.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -23,10 +21,11 @@ import attrs
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from bench.oracle import parsed
 from bench.subjects.logs.faults import FAULTS, Fault, keys
 from bench.subjects.logs.forms import FORMS, KEEPS_FAULTS, Form, written
 from bench.subjects.logs.healthy import healthy
+from kvlatch.reference.logs.check import check
+from kvlatch.reference.logs.events import LogError
 
 TARGET: Final = 0.95
 
@@ -84,22 +83,18 @@ class Result:
 
 
 def judged(case: Case, folder: Path) -> Result | None:
-    """Run ``kvlatch check`` on it; None if there is no such case."""
+    """Ask what ``kvlatch check`` asks; None if there is no such case."""
     text = case.text()
     if text is None:
         return None
     log = folder / f"{case.name.replace('/', '-')}.ndjson{'.gz' if text[:1] == bytes([0x1F]) else ''}"
     log.write_bytes(text)
-    command = [sys.executable, "-m", "kvlatch", "check", str(log), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    error = "\n".join(done.stderr.strip().splitlines()[-1:])
     try:
-        verdicts, says = parsed(done.stdout)
-    except (ValueError, KeyError, TypeError):
-        return Result(case, done.returncode if done.returncode not in (0, 1, 3) else -1, {}, error or "no report")
-    return Result(
-        case, done.returncode, {law: says[law] for law, found in verdicts.items() if found == "broken"}, error
-    )
+        report = check(log)
+    except LogError as error:
+        return Result(case, error.exit_code, {}, str(error))
+    broken = {one.law: str(one.answer) for one in report.judgements if one.verdict == "broken"}
+    return Result(case, report.exit_code, broken, report.error or "")
 
 
 def cases(seeds: int, only: Sequence[str]) -> Iterator[Case]:
@@ -125,10 +120,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not chosen:
         print(f"bench/check.py: they are called healthy, {', '.join(fault.name for fault in FAULTS)}", file=sys.stderr)
         return 2
-    with tempfile.TemporaryDirectory(prefix="kvlatch-check-") as name, ThreadPoolExecutor(2) as pool:
+    with tempfile.TemporaryDirectory(prefix="kvlatch-check-") as name:
         folder = told.keep or Path(name)
         folder.mkdir(parents=True, exist_ok=True)
-        results = [result for result in pool.map(lambda case: judged(case, folder), chosen) if result is not None]
+        results = [result for case in chosen if (result := judged(case, folder)) is not None]
     wrong = {result.case.name: result.reason() for result in results if result.reason()}
     for case, reason in wrong.items():
         print(f"{case}: {reason}")

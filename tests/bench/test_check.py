@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import random
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -80,27 +79,28 @@ def test_what_is_written_is_version_2() -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "exit_code", "verdict", "reason"),
+    ("case", "exit_code", "broken", "reason"),
     [
-        (Case(1, whole), 0, "kept", ""),
-        (Case(1, whole), 1, "broken", "terminal-sticky: so it is"),
-        (Case(1, whole), 2, "", "exit 2"),
-        (Case(1, whole), 0, "", "exit -1"),
-        (Case(1, whole, FAULT), 1, "broken", ""),
-        (Case(1, whole, FAULT), 0, "kept", "missed, exit 0"),
+        (Case(1, whole), 0, {}, ""),
+        (Case(1, whole), 1, {FAULT.law: "so it is"}, f"{FAULT.law}: so it is"),
+        (Case(1, whole), 2, {}, "exit 2"),
+        (Case(1, whole, FAULT), 1, {FAULT.law: "so it is"}, ""),
+        (Case(1, whole, FAULT), 0, {}, "missed, exit 0"),
     ],
 )
-def test_it_counts_both_ways(
-    case: Case, exit_code: int, verdict: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = [{"law": FAULT.law, "verdict": verdict, "says": "so it is"}] if verdict else []
-    done = subprocess.CompletedProcess([], exit_code, json.dumps({"judgements": found}), "")
-    monkeypatch.setattr(subprocess, "run", lambda *_args, **_more: done)
-    result = judged(case, tmp_path)
-    assert isinstance(result, Result)
+def test_it_counts_both_ways(case: Case, exit_code: int, broken: dict[str, str], reason: str) -> None:
+    result = Result(case, exit_code, broken)
     assert result.reason().startswith(reason)
     assert bool(result.reason()) == bool(reason)
-    assert result.named == (case.fault is not None and verdict == "broken")
+    assert result.named == (case.fault is not None and bool(broken))
+
+
+def test_a_sample_is_judged(tmp_path: Path) -> None:
+    """The judge itself, on one healthy log and on one with a fault."""
+    well, ill = judged(Case(1, whole), tmp_path), judged(Case(1, whole, FAULT), tmp_path)
+    assert well is not None
+    assert ill is not None
+    assert (well.reason(), ill.reason(), ill.named) == ("", "", True)
 
 
 def test_a_name_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

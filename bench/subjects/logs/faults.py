@@ -251,12 +251,19 @@ def pinned(run: Run) -> None:
 
 @fault("settlement")
 def never_cleared(run: Run) -> None:
-    """The scheduler reads a terminal status, and the entry stays for ever; other rooms go on."""
+    """The scheduler reads a terminal status, and the entry stays for ever; another room of this table goes on."""
     _last_use(run)
     cleared = run.first("clear")
     run.drop(cleared, *run.mine("forget"), *run.mine("release"), *run.mine("settle"))
-    last = run.events[-1]
-    run.events += [last | {"op": "poll", "status": "Absent", "time": last["time"] + 1000 + i} for i in range(3)]
+    here, other = len(run.events) - 1, Run(run.events, attrs.evolve(run.key, room="another", request=1))
+    for op, status in (
+        ("create", "Bootstrapping"),
+        ("poll", "Bootstrapping"),
+        ("abort", "Failed"),
+        ("clear", "Absent"),
+    ):
+        here = other.add(here, op, "scheduler", status=status)
+        other.events[here]["time"] += 250
 
 
 @fault("settlement")
@@ -315,7 +322,8 @@ def told_twice(run: Run) -> None:
 
 @fault("told-once")
 def told_never(run: Run) -> None:
-    """The request is settled, and decode was never told, though others were."""
+    """The request is settled as a Success, and decode was never told, though others were."""
+    run.first("conclude", incoming="Success")
     run.drop(run.first("tell"))
 
 
