@@ -29,8 +29,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kvlatch.reference.logs.check import check
-from kvlatch.reference.logs.laws import EVENTS, OPS, SILENT, STATUSES, Laws
-from kvlatch.reference.logs.rooms import Rooms, Tables
+from kvlatch.reference.logs.codes import EVENTS, SILENT
+from kvlatch.reference.logs.events import STATUSES, TABLE_OPS
+from kvlatch.reference.logs.rooms import UNKNOWN, Rooms, Tables
 
 COUNT: Final = 10_000_000
 AIMS: Final = {"numpy": 10, "fast": 50}
@@ -40,8 +41,7 @@ LIFE: Final = (
     ("poll", "Transferring"), ("poll", "Transferring"), ("write", "Success"), ("poll", "Success"), ("clear", "Absent"),
 )  # fmt: skip
 """What a room goes through, again and again; in one room of a thousand the third event is an abort."""
-LAWS: Final = Laws.of()
-TABLES: Final = Tables.of(LAWS)
+TABLES: Final = Tables.of()
 
 Numbers = npt.NDArray[np.int32]
 Codes = npt.NDArray[np.uint8]
@@ -49,7 +49,7 @@ Codes = npt.NDArray[np.uint8]
 
 def code(op: str, observed: str) -> int:
     """The event that does this and shows that."""
-    return next(code for code, event in enumerate(EVENTS) if (event.op, event.observed) == (op, observed))
+    return next(code for code, event in enumerate(EVENTS) if (event.op, event.status) == (op, observed))
 
 
 def events(rooms: int, count: int, seed: int) -> tuple[Numbers, Codes]:
@@ -64,19 +64,17 @@ def events(rooms: int, count: int, seed: int) -> tuple[Numbers, Codes]:
     return numbers, codes
 
 
-def dict_loop(rooms: list[int], codes: list[int]) -> dict[int, int]:
-    """What one would write first: the last status of each room, and the line of its first violation."""
-    unknown = len(STATUSES)
-    broken = [[law is not None for law in row] for row in LAWS.broken] + [[False] * len(EVENTS)]
-    after = [STATUSES.index(event.after) if event.after else unknown for event in EVENTS]
+def dict_loop(rooms: list[int], codes: list[int]) -> set[int]:
+    """What one would write first: the last status of each room, and which rooms are suspect."""
+    suspicious, left = TABLES.suspicious.tolist(), TABLES.left.tolist()
     known: dict[int, int] = {}
-    violations: dict[int, int] = {}
-    for line, (room, event) in enumerate(zip(rooms, codes, strict=True), 1):
+    suspects: set[int] = set()
+    for room, event in zip(rooms, codes, strict=True):
         if event < SILENT:
-            if broken[known.get(room, unknown)][event] and room not in violations:
-                violations[room] = line
-            known[room] = after[event]
-    return violations
+            if known.get(room, UNKNOWN) & suspicious[event]:
+                suspects.add(room)
+            known[room] = left[event]
+    return suspects
 
 
 def look_up(rooms: Rooms, ids: npt.NDArray[np.int64]) -> Numbers:
@@ -85,13 +83,11 @@ def look_up(rooms: Rooms, ids: npt.NDArray[np.int64]) -> Numbers:
     return np.concatenate([rooms.number(ids[at : at + rooms.block]) for at in blocks])
 
 
-def judge(rooms: Rooms, numbers: Numbers, codes: Codes) -> dict[int, int]:
-    """The line of the first violation of each room, block by block."""
-    found: dict[int, int] = {}
+def judge(rooms: Rooms, numbers: Numbers, codes: Codes) -> set[int]:
+    """The suspects, block by block."""
     for at in range(0, len(numbers), rooms.block):
-        broken = rooms.fold(numbers[at : at + rooms.block], codes[at : at + rooms.block], 1 + at)
-        found.update(zip(broken.rooms.tolist(), broken.lines.tolist(), strict=True))
-    return found
+        rooms.fold(numbers[at : at + rooms.block], codes[at : at + rooms.block])
+    return set(rooms.suspects().tolist())
 
 
 def best(run: Callable[[], object], times: int = 3) -> float:
@@ -118,7 +114,7 @@ def in_memory(engines: dict[str, type[Rooms]]) -> int:
         numbers, codes = events(count, COUNT, seed=1)
         ids = np.random.default_rng(2).integers(0, 2**63 - 1, count)[numbers]
         as_lists = ids.tolist(), codes.tolist()
-        violations = dict_loop(*as_lists)
+        suspects = dict_loop(*as_lists)
         plain = best(partial(dict_loop, *as_lists), 2)
         print(f"{count:9,} {'any':8} {'dict':7} {'':41} {COUNT / plain / 1e6:17.1f}")
         by_room = np.argsort(numbers, kind="stable")
@@ -127,7 +123,7 @@ def in_memory(engines: dict[str, type[Rooms]]) -> int:
                 rooms = engine(TABLES)
                 look_up(rooms, ids_)  # the table grows, which gives other numbers
                 slots = look_up(rooms, ids_)
-                if order == "any" and judge(rooms, slots, codes_) != violations:
+                if order == "any" and judge(rooms, slots, codes_) != suspects:
                     faults.append(f"{name} and the dict loop disagree on {count:,} rooms")
                 finding = best(partial(look_up, rooms, ids_))
                 judging = best(partial(judge, rooms, slots, codes_))
@@ -151,15 +147,15 @@ def write(path: Path, count: int, rooms: int) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    ops = np.array([OPS.index(event.op) for event in EVENTS], np.int8)
-    statuses = np.array([STATUSES.index(event.observed or "Absent") for event in EVENTS], np.int8)
+    ops = np.array([TABLE_OPS.index(event.op) for event in EVENTS], np.int8)
+    statuses = np.array([STATUSES.index(event.status or "Absent") for event in EVENTS], np.int8)
     name = pa.dictionary(pa.int8(), pa.string())
     schema = pa.schema([("room", pa.int64()), ("op", name), ("status", name)])
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         for seed, start in enumerate(range(0, count, COUNT)):
             numbers, codes = events(rooms, min(COUNT, count - start), seed)
             ids = np.random.default_rng(seed).integers(0, 2**63 - 1, rooms)[numbers]
-            op = pa.DictionaryArray.from_arrays(pa.array(ops[codes]), pa.array(OPS))
+            op = pa.DictionaryArray.from_arrays(pa.array(ops[codes]), pa.array(TABLE_OPS))
             status = pa.DictionaryArray.from_arrays(pa.array(statuses[codes]), pa.array(STATUSES))
             writer.write_table(pa.table([pa.array(ids), op, status], schema=schema), row_group_size=1 << 20)
 
@@ -184,7 +180,8 @@ def on_file(count: int, rooms: int) -> int:
         cpu = time.process_time() - cpu
         print(f"peak memory: {peaks[0]:,.0f} MB to begin with, {peaks[len(peaks) // 10]:,.0f} MB after a tenth of it,")
         print(f"{peaks[len(peaks) // 2]:,.0f} MB after half, {peaks[-1]:,.0f} MB at the end")
-        print(*list(report.lines())[-3:], f"{count / cpu / 1e6:.3g} M events for a second of CPU", sep="\n")
+        print(f"{report.engine}: {report.events / report.seconds / 1e6:.3g} M events/s, exit {report.exit_code}")
+        print(f"{count / cpu / 1e6:.3g} M events for a second of CPU")
     return 0
 
 

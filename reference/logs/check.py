@@ -281,10 +281,9 @@ class _Screened:
             screen.silent_since(self.latest - run.judge.quiet)
         table = run.judge.tables[None, None] = Table(None, None, run.judge.declared | _ops(seen))
         table.end = self.latest
-        suspects = screen.suspects()
-        if len(suspects):
+        if len(screen.suspects()):
             try:
-                for events, _ in log.of_rooms(suspects):
+                for events in log.of_rooms(screen.is_suspect):
                     run.judge.feed(run.order.of(events))
             except LogError as fault:
                 run.error = str(fault)

@@ -101,37 +101,35 @@ class ColumnLog:
 
     def batches(self) -> Iterator[tuple[list[Event], int]]:
         """All events: see ``read.Log``."""
-        for events, _, done in self._events(None):
-            yield events, done
+        yield from self._events(None)
 
-    def of_rooms(self, rooms: npt.NDArray[np.int64]) -> Iterator[tuple[list[Event], float | None]]:
-        """The events of some rooms, given as the screen has them, and the latest time of all rooms so far."""
-        for events, latest, _ in self._events(rooms):
-            yield events, latest
+    def of_rooms(self, chosen: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.bool_]]) -> Iterator[list[Event]]:
+        """The events of some rooms, chosen by their keys in the screen."""
+        for events, _ in self._events(chosen):
+            yield events
 
-    def _events(self, rooms: npt.NDArray[np.int64] | None) -> Iterator[tuple[list[Event], float | None, int]]:
+    def _events(
+        self, chosen: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.bool_]] | None
+    ) -> Iterator[tuple[list[Event], int]]:
         pa, names = _pyarrow(Path(self.path)), Names()
-        row, latest = 1, None
-        most = self.rows if rooms is not None else min(self.rows, _EVENTS)
-        for read, done in self._guarded(self.columns, most):
-            batch = _plain(read, pa)
-            lines = np.arange(row, row + batch.num_rows)
+        row = 1
+        most = self.rows if chosen is not None else min(self.rows, _EVENTS)
+        for batch, done in prefetched(self._guarded(self.columns, most)):
+            rows: Any = batch
+            lines: Sequence[int] = range(row, row + batch.num_rows)
+            if chosen is not None:
+                mine = np.flatnonzero(chosen(_rooms(batch)[0]))
+                rows, lines = batch.take(pa.array(mine)), [row + at for at in mine.tolist()]
             row += batch.num_rows
-            times = _times(batch, pa)
-            if times is not None and len(times) and not np.isnan(times).all():
-                latest = max(float(np.nanmax(times)), float("-inf") if latest is None else latest)
-            if rooms is not None:
-                chosen = np.isin(_rooms(batch)[0], rooms)
-                batch, lines = batch.filter(pa.array(chosen)), lines[chosen]
             events: list[Event] = []
             fault = ""
-            for line, said in zip(lines.tolist(), batch.to_pylist(), strict=True):
+            for line, said in zip(lines, _plain(rows, pa).to_pylist(), strict=True):
                 try:
                     events.append(event_of(line, said, names, self.version))
                 except Fault as error:
                     fault = f"{self.path}, row {line}: {_in_columns(error)}"
                     break
-            yield events, latest, done
+            yield events, done
             if fault:
                 raise LogError(fault)
 

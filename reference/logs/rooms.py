@@ -296,6 +296,21 @@ class Rooms:
         """Rooms that still have an entry, and to which nothing has happened after that time, are suspect."""
         self.suspect |= (self.moved <= time) & (self.state & np.uint8(_PRESENT) != 0) & (self.keys != EMPTY)
 
+    def is_suspect(self, rooms: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which rooms, all of them seen before, have to be judged."""
+        if self.no_key:
+            found: npt.NDArray[np.bool_] = rooms == EMPTY
+            found[~found] = self._are_suspect(rooms[~found])
+            return found
+        return self._are_suspect(rooms)
+
+    def _are_suspect(self, rooms: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        found = np.zeros(len(rooms), bool)
+        for start in range(0, len(rooms), self.block):
+            part = slice(start, start + self.block)
+            found[part] = to_host(self.suspect[self.number(self.xp.asarray(rooms[part]))])
+        return found
+
     def suspects(self) -> npt.NDArray[np.int64]:
         """The keys of the rooms that have to be judged, in order."""
         found: npt.NDArray[np.int64] = to_host(self.keys[self.xp.flatnonzero(self.suspect)])
