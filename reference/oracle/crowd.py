@@ -6,7 +6,7 @@ met by nothing shorter than this.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Final
 
 import attrs
@@ -44,7 +44,7 @@ def _life(room: int, *, short: bool) -> Iterator[Move]:
         yield Move(thread, event, None, room)
 
 
-def crowd(player: Player) -> Iterator[tuple[Run, World, Seen]]:
+def crowd(player: Player) -> Generator[tuple[Run, World, Seen]]:
     """The play: after each move the run, the world before the move, and what was seen.
 
     A session that takes many steps at once gets them all; then it ends where an answer was not the ordinary one.
@@ -89,7 +89,7 @@ def with_fewer_rooms(player: Player, made: Sequence[Move], law: str) -> list[Mov
 
     def tried(count: int) -> list[Move] | None:
         kept = {room, *others[:count]}
-        return breaking(player, BOUNDS, [move for move in made if move.room in kept], law)
+        return breaking(player, BOUNDS, [move for move in made if move.room in kept], law, whole=True)
 
     alone = tried(0)
     if alone is not None or not at_will(player):

@@ -9,20 +9,21 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Final
 
 import attrs
 
 from kvlatch.reference.laws import NO_DEADLOCK, Judgement, Kept, NotJudged
-from kvlatch.reference.oracle.crowd import crowd, numbered_anew, with_fewer_rooms
+from kvlatch.reference.oracle.crowd import ROOMS, crowd, numbered_anew, with_fewer_rooms
 from kvlatch.reference.oracle.explore import PREEMPTIONS, STAGES, Exploration, Play, TooMany, parse
 from kvlatch.reference.oracle.findings import Finding
 from kvlatch.reference.oracle.formulas import broken
 from kvlatch.reference.oracle.harness import World
 from kvlatch.reference.oracle.looks import LOOKS, looked_at
 from kvlatch.reference.oracle.moves import Bounds, Holds, Move, Player, RoomId, Seen
-from kvlatch.reference.oracle.wander import WIDEST, Drawn, Run, as_play, breaking, shortened, walk
+from kvlatch.reference.oracle.wander import WIDEST, Drawn, Run, Sessions, as_play, breaking, shortened, walk
 
 SECONDS: Final = 8.0
 """How long an examination may take, without what makes findings short."""
@@ -193,35 +194,34 @@ class _Search:
                 return
             drawn = Drawn.of(chance, _widest(self.player), words=self._takes_words, sequential=self.sequential)
             self.counts["random plays"] += 1
-            for run, before, seen in walk(self.player, chance, drawn):
-                self._count(before, run.moves[-1], seen, run.world)
-                if broke := [law for law in broken(run.world) if law in self.left]:
-                    for law in broke:
-                        self._short(law, drawn.bounds, list(run.moves))
-                    break
+            for law, moves in self._first_broken(walk(self.player, chance, drawn)):
+                bounds, short = shortened(self.player, drawn.bounds, moves, law, whole=drawn.whole)
+                self._keep(law, bounds, short, self.seed, whole=drawn.whole)
             if isinstance(self.player, Holds) and self.player.learn():
                 self.explorations = []
 
-    def _short(self, law: str, bounds: Bounds, moves: Sequence[Move]) -> None:
-        bounds, short = shortened(self.player, bounds, moves, law)
-        self._keep(law, bounds, short, self.seed)
+    def _first_broken(self, plays: Generator[tuple[Run, World, Seen]]) -> list[tuple[str, list[Move]]]:
+        """Go on until some law is broken that was not before; each with the moves. The play has ended by then."""
+        with closing(plays):
+            for run, before, seen in plays:
+                self._count(before, run.moves[-1], seen, run.world)
+                if broke := [law for law in broken(run.world) if law in self.left]:
+                    return [(law, list(run.moves)) for law in broke]
+        return []
 
-    def _keep(self, law: str, bounds: Bounds, moves: Sequence[Move], seed: int | None) -> None:
-        play = as_play(self.player, bounds, moves, self._places)
+    def _keep(self, law: str, bounds: Bounds, moves: Sequence[Move], seed: int | None, *, whole: bool = False) -> None:
+        play = as_play(self.player, bounds, moves, self._places, whole=whole)
         if law in play.broken():
             self.found[law] = Finding(law, self.subject, play, seed)
 
     def _crowd(self) -> None:
         """A thousand rooms in one life of the manager."""
-        if len(_widest(self.player).rooms) == 1 or not self.left or not self.walks:
+        many = isinstance(self.player, Sessions) and len(_widest(self.player).rooms) > 1
+        if not many or not self.left or not self.walks:
             return
-        for run, before, seen in crowd(self.player):
-            self._count(before, run.moves[-1], seen, run.world)
-            if broke := [law for law in broken(run.world) if law in self.left]:
-                for law in broke:
-                    self._keep(law, *numbered_anew(with_fewer_rooms(self.player, run.moves, law)), None)
-                return
-        self.counts["rooms in one life"] = self.counts["rooms"]
+        for law, moves in self._first_broken(crowd(self.player)):
+            self._keep(law, *numbered_anew(with_fewer_rooms(self.player, moves, law)), None, whole=True)
+        self.counts["rooms in one life"] = ROOMS
 
     @property
     def _takes_words(self) -> bool:
@@ -291,7 +291,9 @@ class _Search:
 
     @property
     def _never_held(self) -> bool:
-        return isinstance(self.player, Holds) and not self.sequential and not self.counts["threads held"]
+        """No thread was held, and nothing was seen that two of them share: nothing is known of overlapping calls."""
+        blind = isinstance(self.player, Holds) and not getattr(self.player, "shared", 0)
+        return blind and not self.sequential and not self.counts["threads held"]
 
     def _looked_at(self) -> dict[str, int]:
         plays = sum(one.plays for one in self.explorations)

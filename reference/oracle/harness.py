@@ -165,7 +165,8 @@ class World:
             life = life.observed(seen.status)
         life = life.did(seen, mine.call.request, late=mine.late) if mine is not None else life.did(seen)
         if seen.held is None and mine is not None and not seen.faults and not seen.hung:
-            life = life.ended(move.thread, mine.call, seen, alone=mine.alone, failed=mine.failed)
+            quiet = all(one.blocked for one in seen.threads or () if one.thread not in active)
+            life = life.ended(move.thread, mine.call, seen, alone=mine.alone, failed=mine.failed, quiet=quiet)
         working = self.working - {move.thread}
         working |= {f"worker {n}" for n, worker in enumerate(life.workers) if worker.state != "idle"}
         return (

@@ -219,8 +219,11 @@ class Life:
         done = one.phase == "releasing" and pages != "held"
         return self._with(number, pages=pages, phase="done" if done else one.phase)
 
-    def ended(self, thread: str, call: Call, seen: Seen, *, alone: bool, failed: bool) -> Life:
-        """A call has ended. ``alone``: no other thread has moved since it began; ``failed``: the room had by then."""
+    def ended(self, thread: str, call: Call, seen: Seen, *, alone: bool, failed: bool, quiet: bool) -> Life:
+        """A call has ended. ``alone``: no other thread has moved since it began; ``failed``: the room had by then.
+
+        ``quiet``: none of the manager's own threads has anything left to do.
+        """
         one = self.requests[call.request - 1]
         match call.event:
             case "create":
@@ -231,7 +234,7 @@ class Life:
                 refused = one.phase == "new" and seen.status is None and one.shown
                 return self._with(call.request, heard=one.heard and call.event == "metadata" and not refused)
             case "abort":
-                if call.request < self.request:
+                if call.request < self.request or not quiet:
                     return self  # what stands for it, its next poll will say
                 return self._with(call.request, latch=S if self.status == S else F)
             case "poll":

@@ -9,7 +9,7 @@ broken.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Final, Protocol, runtime_checkable
 
 import attrs
@@ -117,6 +117,8 @@ class Drawn:
     bounds: Bounds
     without: frozenset[Event]
     leaves: float
+    whole: bool
+    """Each call is made as a whole: what needs no race is found soonest so."""
 
     @classmethod
     def of(cls, chance: random.Random, widest: Bounds, *, words: bool, sequential: bool = False) -> Drawn:
@@ -136,7 +138,8 @@ class Drawn:
             clock=widest.clock and chance.random() < 0.25,
         )
         without = frozenset(event for event in _MAY_BE_LEFT_OUT if chance.random() < 0.35)
-        return cls(bounds, without, 0.0 if sequential else chance.choice((0.0, 0.1, 0.3, 0.6)))
+        whole = sequential or chance.random() < 0.4
+        return cls(bounds, without, chance.choice((0.0, 0.1, 0.3, 0.6)), whole)
 
     def next(self, chance: random.Random, world: World, moves: Sequence[Move]) -> Move | None:
         """One of the moves, at random; None if those that are left are all of a kind that this walk leaves out."""
@@ -167,7 +170,7 @@ def to_rest(world: World, polled: set[tuple[int, int | None]]) -> Move | None:
     return None
 
 
-def walk(player: Player, chance: random.Random, drawn: Drawn, steps: int = STEPS) -> Iterator[tuple[Run, World, Seen]]:
+def walk(player: Player, chance: random.Random, drawn: Drawn, steps: int = STEPS) -> Generator[tuple[Run, World, Seen]]:
     """One walk: after each move the run, the world before the move, and what was seen."""
     run = Run.begin(player, drawn.bounds)
     try:
@@ -176,7 +179,7 @@ def walk(player: Player, chance: random.Random, drawn: Drawn, steps: int = STEPS
             move = drawn.next(chance, run.world, moves) if moves else None
             if move is None:
                 break
-            yield run, *run.make(move)
+            yield run, *run.make(move, whole=drawn.whole)
         polled: set[tuple[int, int | None]] = set()
         for _ in range(REST):
             move = to_rest(run.world, polled)
@@ -186,7 +189,7 @@ def walk(player: Player, chance: random.Random, drawn: Drawn, steps: int = STEPS
                 polled.add((move.room, move.request))
             elif move.event is not None and move.event != "poll":
                 polled.clear()
-            yield run, *run.make(move)
+            yield run, *run.make(move, whole=drawn.whole)
     finally:
         run.session.close()
 
@@ -194,13 +197,15 @@ def walk(player: Player, chance: random.Random, drawn: Drawn, steps: int = STEPS
 # --- Making plays short ---------------------------------------------------------------------------------------------
 
 
-def breaking(player: Player, bounds: Bounds, moves: Sequence[Move], law: str) -> list[Move] | None:
+def breaking(
+    player: Player, bounds: Bounds, moves: Sequence[Move], law: str, *, whole: bool = False
+) -> list[Move] | None:
     """The moves up to where the law is broken, leaving out those that are not possible; None if it stays whole."""
     run = Run.begin(player, bounds)
     try:
         for move in moves:
             if run.world.possible(move):
-                run.make(move)
+                run.make(move, whole=whole)
                 if law in broken(run.world):
                     return run.moves
         return None
@@ -209,7 +214,7 @@ def breaking(player: Player, bounds: Bounds, moves: Sequence[Move], law: str) ->
 
 
 def shortened(
-    player: Player, bounds: Bounds, moves: Sequence[Move], law: str, *, tries: int = 400
+    player: Player, bounds: Bounds, moves: Sequence[Move], law: str, *, whole: bool = False, tries: int = 400
 ) -> tuple[Bounds, list[Move]]:
     """A play that breaks the law and of which no move can be left out, as far as so many tries show; gentler bounds."""
     best = list(moves)
@@ -218,7 +223,7 @@ def shortened(
         start, shorter = 0, False
         while start < len(best) and tries > 0:
             tries -= 1
-            found = breaking(player, bounds, best[:start] + best[start + size :], law)
+            found = breaking(player, bounds, best[:start] + best[start + size :], law, whole=whole)
             if found is not None and len(found) < len(best):
                 best, shorter = found, True
             else:
@@ -228,7 +233,7 @@ def shortened(
         size = max(1, size // 2)
     for change in _CHANGES:
         gentler = change(bounds, best)
-        found = breaking(player, gentler, best, law) if gentler != bounds else None
+        found = breaking(player, gentler, best, law, whole=whole) if gentler != bounds else None
         if found is not None and len(found) <= len(best):
             bounds, best = gentler, found
     return bounds, best
@@ -254,14 +259,25 @@ _CHANGES: Final[tuple[Callable[[Bounds, Sequence[Move]], Bounds], ...]] = (
 """Bounds that ask for less, one change at a time."""
 
 
-def as_play(player: Player, bounds: Bounds, moves: Sequence[Move], places: tuple[str, ...]) -> Play:
-    """The play that these moves are."""
+def as_play(
+    player: Player, bounds: Bounds, moves: Sequence[Move], places: tuple[str, ...], *, whole: bool = False
+) -> Play:
+    """The play that these moves are; ``whole``: with those by which each call goes on to its end."""
     play = Play(bounds, places=places)
     run = Run.begin(player, bounds)
     try:
         for move in moves:
-            run.make(move)
-            play = play.then(move, run.last)
+            next_move: Move | None = move
+            while next_move is not None and run.world.possible(next_move):
+                run.make(next_move)
+                play = play.then(next_move, run.last)
+                next_move = _on(run.world, move.thread) if whole else None
         return play
     finally:
         run.session.close()
+
+
+def _on(world: World, thread: str) -> Move | None:
+    """How a call goes on: by its own thread, or else by one of the manager's own."""
+    going_on = [move for move in world.moves() if move.event is None]
+    return next((move for move in going_on if move.thread == thread), going_on[0] if going_on else None)

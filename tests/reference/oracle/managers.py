@@ -173,7 +173,7 @@ class NoTombstone(Right):
     def clear(self, room: int, request: int) -> None:
         super().clear(room, request)
         self.cleared.clear()
-        del self.owner[room]
+        self.owner.pop(room, None)
 
 
 class ReleasesAtOnce(Right):
