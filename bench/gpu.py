@@ -5,16 +5,18 @@ is no GPU. It has not run on a GPU yet.
 
 Each kernel runs on a million events over a million rooms, over eight and over one, and must leave what its twin leaves;
 of ``write_status``, which takes the events in an order of its own, what it leaves must be possible. A figure is the
-median of twenty launches of 64 million events, without the checks of the input, which read it once more. Its share is
-of the bandwidth of a copy in the same run, and counts the bytes of the events alone, not those of the words.
+median of twenty public calls of 64 million events, checks of the input included, on rooms in no order (``check_log``
+takes them room by room, so there they are sorted). Its share is of the bandwidth of a copy in the same run, and counts
+the bytes of the events alone, not those of the words.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -30,10 +32,12 @@ BYTES: Final = {"write_status": 6, "fold_statuses": 5, "first_occurrence": 5, "c
 """Of one event, in the arrays that have one element an event."""
 
 
-def events(rng: np.random.Generator, count: int, rooms: int) -> dict[str, Array]:
-    """A table with some statuses, and events grouped by room, of which a thousandth was observed wrong."""
+def events(rng: np.random.Generator, count: int, rooms: int, *, grouped: bool = True) -> dict[str, Array]:
+    """A table with some statuses, and events, of which a thousandth was observed wrong; ``grouped``: room by room."""
     status_of = rng.integers(0, ABSENT + 1, rooms).astype(np.int32)
-    room = np.sort(rng.integers(0, rooms, count).astype(np.int32))
+    room = rng.integers(0, rooms, count).astype(np.int32)
+    if grouped:
+        room = np.sort(room)
     incoming = rng.integers(0, 5, count).astype(np.uint8)
     observed = kernels.write_status(status_of.copy(), room, incoming)
     wrong = rng.random(count) < 0.001
@@ -121,24 +125,30 @@ def measure(xp: ModuleType, rng: np.random.Generator) -> None:
     bandwidth = 2 * source.nbytes / seconds(xp, lambda: xp.copyto(target, source))
     print(f"copy on the device: {bandwidth / 1e9:.0f} GB/s, read and write")
     for rooms in (ROOMS[0], 1_000, 1):
-        given = {name: xp.asarray(array) for name, array in events(rng, TIMED_EVENTS, rooms).items()}
-        status_of, room, incoming, observed = given.values()
-        stands = xp.empty(len(room), xp.uint8)
-        start = np.int64(0)
-        arguments: dict[str, tuple[Any, ...]] = {
-            "write_status": (xp.full(rooms, ABSENT, xp.int32), room, incoming, stands),
-            "fold_statuses": (xp.zeros(rooms, xp.uint64), room, incoming, start),
-            "first_occurrence": (xp.full(5 * rooms, NEVER, xp.uint64), room, incoming, start),
-            "check_log": (xp.full(rooms, NEVER, xp.uint64), status_of, room, incoming, observed, start),
+        mixed, grouped = (
+            {name: xp.asarray(array) for name, array in events(rng, TIMED_EVENTS, rooms, grouped=kind).items()}
+            for kind in (False, True)
+        )
+        empty = xp.full(rooms, ABSENT, xp.int32)
+        two = {"room": mixed["room"], "incoming": mixed["incoming"]}
+        before_of = grouped.pop("status_of")
+        started: dict[str, tuple[Array, Callable[[Array], object]]] = {
+            "write_status": (empty, partial(kernels.write_status, **two)),
+            "fold_statuses": (kernels.keys(empty), partial(kernels.fold_statuses, **two)),
+            "first_occurrence": (kernels.firsts(empty), partial(kernels.first_occurrence, **two)),
+            "check_log": (
+                xp.full(rooms, NEVER, xp.uint64),
+                partial(kernels.check_log, before_of=before_of, **grouped),
+            ),
         }
-        for kernel, given_ in arguments.items():
-            clean = given_[0].copy()
+        for kernel, (clean, call) in started.items():
+            words = clean.copy()
 
-            def once(kernel: str = kernel, given_: tuple[Any, ...] = given_) -> None:
-                kernels.launch(kernel, TIMED_EVENTS, *given_)
+            def once(call: Callable[[Array], object] = call, words: Array = words) -> None:
+                call(words)
 
-            def fresh(given_: tuple[Any, ...] = given_, clean: Array = clean) -> None:
-                xp.copyto(given_[0], clean)
+            def fresh(words: Array = words, clean: Array = clean) -> None:
+                xp.copyto(words, clean)
 
             rate = TIMED_EVENTS / seconds(xp, once, fresh)
             share = rate * BYTES[kernel] / bandwidth
