@@ -37,7 +37,7 @@ def _check(item: pytest.Item) -> Check | None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Tell each examination which laws were selected, what broke them before, and where its result is shared."""
-    cache = session.config.cache
+    cache = _cache(session.config)
     for item in session.items:
         if (check := _check(item)) is None:
             continue
@@ -58,8 +58,8 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         check = _check(item)
         if check is not None and (result := check.examination.done) is not None:
             item.user_properties.append((_PROPERTY, result.summary))
-            if item.config.cache is not None:
-                item.config.cache.set(_key(check.examination), dict(result.plays))
+            if (cache := _cache(item.config)) is not None:
+                cache.set(_key(check.examination), dict(result.plays))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -70,6 +70,11 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.section("kvlatch")
         for line in lines:
             terminalreporter.write_line(line)
+
+
+def _cache(config: pytest.Config) -> pytest.Cache | None:
+    """Pytest's cache; None in a project that has switched it off (``-p no:cacheprovider``)."""
+    return getattr(config, "cache", None)
 
 
 def _key(examination: Examination) -> str:
