@@ -15,6 +15,7 @@ from typing import Final
 
 import attrs
 
+from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.laws import NO_DEADLOCK, Judgement, Kept, NotJudged
 from kvlatch.reference.oracle.crowd import ROOMS, crowd, numbered_anew, with_fewer_rooms
 from kvlatch.reference.oracle.explore import PREEMPTIONS, STAGES, Exploration, Play, TooMany, parse
@@ -125,7 +126,8 @@ class _Search:
     ids: set[RoomId] = attrs.field(factory=set)
     explorations: list[Exploration] = attrs.field(factory=list)
     joined_by_key: bool = True
-    crowded: str = ""
+    words: str = ""
+    """Whether the manager takes room ids that are strings: yes, no, or not tried yet."""
 
     # --- What is played ---
 
@@ -228,7 +230,7 @@ class _Search:
         """Whether the manager takes room ids that are strings: it says so by not failing with one."""
         if len(_widest(self.player).rooms) == 1 or not getattr(self.player, "words", True):
             return False
-        if not self.crowded:
+        if not self.words:
             bounds = Bounds(rooms=("a_room",))
             run = Run.begin(self.player, bounds)
             try:
@@ -237,10 +239,12 @@ class _Search:
                 ):
                     if run.world.possible(move):
                         run.make(move, whole=True)
-                self.crowded = "no" if run.world.crashed or run.world.hung else "yes"
+                self.words = "no" if run.world.crashed or run.world.hung else "yes"
+            except AdapterFault:
+                self.words = "no"
             finally:
                 run.session.close()
-        return self.crowded == "yes"
+        return self.words == "yes"
 
     # --- What is counted ---
 
@@ -313,7 +317,7 @@ class _Search:
             yield "taken as sequential: no call was held while another one ran"
         if not self.joined_by_key:
             yield "plays that look alike to an observer were continued once, which is a heuristic"
-        if self.crowded == "no":
+        if self.words == "no":
             yield "room ids that are strings are not taken"
         unseen: tuple[str, ...] = getattr(self.player, "unseen", ())
         if unseen:
