@@ -1,10 +1,10 @@
 """Named mutants: the protocol with one thing dropped or changed, so that one property breaks.
 
-A proof that nothing could have refuted proves nothing. So every property has mutants here: of the design ``latch``, for
-which all twelve are proved, each on a small instance on which explicit search refutes it.
+A proof that nothing could have refuted proves nothing. So every property has mutants here: of the recommended design of
+its protocol, for which all are proved, each on a small instance on which explicit search refutes it.
 
-Ten properties have a mutant that breaks nothing else; ``also`` names what else the others break. Two properties cannot
-have one:
+Ten of the room's properties have a mutant that breaks nothing else; ``also`` names what else the others break. Two
+properties cannot have one:
 
 * ``success-not-overwritten``: whoever writes Success tells decode so. A poll that reads Failed after that makes the
   sender say something else than decode was told, and that breaks ``one-outcome``.
@@ -23,6 +23,8 @@ from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.merges import Kept, failure_overrides, first_terminal_wins
 from kvlatch.spec.model import Instance, Machine
 from kvlatch.spec.protocol import RULES, bootstrap_gen, drained, gen, latch, pages, phase, present, status
+from kvlatch.spec.ranks import DESIGNS as RANKS_DESIGNS
+from kvlatch.spec.ranks import RANKS, Ranks, clock, decided, entry, live, open_here
 from kvlatch.spec.room import ROOM
 from kvlatch.spec.schema import AnyDesign, Atomicity, Network, Protocol, Rule, Sizes
 from kvlatch.spec.status import ABSENT, B, F, KVPoll, S
@@ -67,10 +69,13 @@ def refute(mutant: Mutant) -> int:
     return length
 
 
-def changed(name: str, then: Mapping[Field, str | Term] | None = None, **parts: Any) -> tuple[Rule, ...]:
+def changed(
+    name: str, then: Mapping[Field, str | Term] | None = None, *, of: Protocol = ROOM, **parts: Any
+) -> tuple[Rule, ...]:
     """The protocol with parts of one row replaced, and of its effects those in ``then``."""
-    row = ROWS[name]
-    return tuple((ROWS | {name: attrs.evolve(row, then={**row.then, **(then or {})}, **parts)}).values())
+    rows = {rule.name: rule for rule in of.rows}
+    row = rows[name]
+    return tuple((rows | {name: attrs.evolve(row, then={**row.then, **(then or {})}, **parts)}).values())
 
 
 def without(name: str) -> tuple[Rule, ...]:
@@ -90,6 +95,19 @@ def metadata_revives(current: KVPoll | None, incoming: KVPoll) -> KVPoll | Kept:
     if (current, incoming) == (KVPoll.Failed, KVPoll.WaitingForInput):
         return KVPoll.Transferring
     return first_terminal_wins(current, incoming)
+
+
+def of_ranks(
+    name: str,
+    prop: str,
+    says: str,
+    rules: tuple[Rule, ...] = RANKS.rows,
+    design: str = "latch",
+    also: tuple[str, ...] = (),
+) -> Mutant:
+    """A mutant of the ranks protocol, with two ranks."""
+    chosen = RANKS_DESIGNS[f"ranks-{design}"]
+    return Mutant(name, prop, says, rules, chosen, instance=Ranks(2), also=also, of=RANKS)
 
 
 MUTANTS: Final = (
@@ -168,5 +186,40 @@ MUTANTS: Final = (
         "An abort notice about the first request is taken for one about the second.",
         changed("hear_stale_abort", to=where(present & (status != S), "aborting", "idle"), then={bootstrap_gen: gen}),
         network="late", instance=Instance(workers=1, chunks=1, requests=2),
+    ),
+    of_ranks(
+        "given up after success", "rank-agreement",
+        "A rank whose time is up gives the request up although the group has agreed on Success.",
+        changed("give_up", when=open_here & ((decided == F) | ((decided == S) & (clock == "up"))), of=RANKS),
+    ),
+    of_ranks(
+        "dropped on admission", "admission-agreement",
+        "A rank that polls again before it admits a request drops it by itself.",
+        design="looks-again", also=("all-settle",),
+    ),
+    of_ranks(
+        "metadata beside the vote", "success-everywhere",
+        "A rank votes Success before its metadata is there.",
+        design="metadata-apart",
+    ),
+    of_ranks(
+        "failure after success", "failure-wins",
+        "What fails after Success was written still writes Failed.",
+        changed("break", when=(live | (entry == S)) & open_here, of=RANKS), also=("success-everywhere",),
+    ),
+    of_ranks(
+        "voted, not written", "group-outcome",
+        "A rank whose time is up votes Failed, and does not write it into its table.",
+        design="clock-voted",
+    ),
+    of_ranks(
+        "reason left behind", "reason-fidelity",
+        "The reason of a failure stays on the rank where it arose.",
+        design="reason-local",
+    ),
+    of_ranks(
+        "loop that ends", "all-settle",
+        "An error while a failure is handled ends the scheduler loop of one rank.",
+        design="loop-left",
     ),
 )  # fmt: skip

@@ -327,8 +327,8 @@ def trace_of(cell: Cell) -> Trace:
 
 
 def trace_name(cell: Cell) -> str:
-    """The file name of a counterexample: what goes without saying (locked, one worker) is not said."""
+    """The file name of a counterexample: what goes without saying (locked, one worker, two ranks) is not said."""
     row = cell.row
     atomicity = [row.atomicity] if row.atomicity != "locked" else []
-    workers = [f"{row.workers}-workers"] if row.workers > 1 else []
-    return ".".join([design_of(row.design).name, *atomicity, *workers, cell.prop]) + SUFFIX
+    crowd = [f"{row.workers}-{row.protocol.crowd}s"] if row.workers != row.protocol.counts[0] else []
+    return ".".join([design_of(row.design).name, *atomicity, *crowd, cell.prop]) + SUFFIX

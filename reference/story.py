@@ -141,16 +141,16 @@ def _list(story: Story) -> Table:
 def _table(story: Story, headings: Sequence[str], cells: Callable[[Line], list[str]]) -> Table:
     """A row for each step; the decisive one is marked by a star too, for those who see no colours.
 
-    Times and polls have a column if there are any.
+    Times, entries and polls have a column if there are any.
     """
-    times, polls = (any(getattr(line, field) for line in story.lines) for field in ("time", "poll"))
-    shown = ["#", *["time"] * times, *headings, "table", *["poll"] * polls]
+    times, entries, polls = (any(getattr(line, field) for line in story.lines) for field in ("time", "entry", "poll"))
+    shown = ["#", *["time"] * times, *headings, *["table"] * entries, *["poll"] * polls]
     columns = (Column(Text(heading), no_wrap=heading in ("#", "time")) for heading in shown)
     table = Table(*columns, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
     for line in story.lines:
         fatal = line.number == story.fatal
         poll = "same" if line.poll == line.entry else line.poll
         number = f"{line.number}{'*' if fatal else ''}"
-        row = [number, *[line.time] * times, *cells(line), line.entry, *[poll] * polls]
+        row = [number, *[line.time] * times, *cells(line), *[line.entry] * entries, *[poll] * polls]
         table.add_row(*(Text(cell, overflow="fold") for cell in row), style=_FATAL if fatal else None)
     return table

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from kvlatch.spec.ranks import RANKS
 from kvlatch.spec.room import ROOM
 from kvlatch.spec.schema import AnyDesign, Protocol
 
-PROTOCOLS: Final[dict[str, Protocol]] = {protocol.name: protocol for protocol in (ROOM,)}
+PROTOCOLS: Final[dict[str, Protocol]] = {protocol.name: protocol for protocol in (ROOM, RANKS)}
 
 
 def all_designs() -> dict[str, AnyDesign]:

@@ -57,6 +57,17 @@ def as_json(cell: Cell) -> dict[str, object]:
     }
 
 
+def _slashes(cells: Sequence[Cell]) -> str:
+    """What the two numbers of a cell are about, for each protocol whose cells can have two."""
+    protocols = {cell.row.protocol.name: cell.row.protocol for cell in cells}
+    counts = [
+        " / ".join(f"{count} {one.crowd}{'s' if count > 1 else ''}" for count in one.counts)
+        for one in protocols.values()
+        if len(one.counts) > 1
+    ]
+    return "".join(f"; 21/16: with {with_these}" for with_these in counts)
+
+
 def _rounded(times: Mapping[str, float]) -> dict[str, float]:
     return {name: round(ms, 1) for name, ms in times.items()}
 
@@ -125,7 +136,7 @@ def legend(cells: Sequence[Cell]) -> str:
         lines += [f"         {scope}" for scope in scopes]
     numbers = [word for word in said if word[0].isdigit()]
     if numbers:
-        lines.append("12       steps of the shortest counterexample; 21/16: with one worker / with two workers")
+        lines.append(f"12       steps of the shortest counterexample{_slashes(cells)}")
     if any("d" in word for word in numbers):
         lines.append("5d       needs a disorderly network: a message is lost, doubled, early or late")
     if any("r" in word for word in numbers):

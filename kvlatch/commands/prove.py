@@ -36,7 +36,7 @@ from kvlatch.spec.traces import SUFFIX, write
 if TYPE_CHECKING:
     from kvlatch.proofs.ptx.kernels import Finding
 
-_SELECTION = ("designs", "atomicities", "properties", "workers")
+_SELECTION = ("designs", "protocol", "atomicities", "properties", "workers")
 
 
 @attrs.frozen
@@ -51,9 +51,12 @@ class Outputs:
 
 @click.command()
 @click.option("--design", "designs", multiple=True, metavar="NAME", help="A design that ships, or your MODULE:NAME.")
+@click.option("--protocol", type=click.Choice(list(PROTOCOLS)), help="Only the designs of this protocol.")
 @click.option("--atomicity", "atomicities", multiple=True, type=click.Choice(["locked", "split", "cas"]))
-@click.option("--property", "properties", multiple=True, metavar="NAME", help="One of the twelve properties.")
-@click.option("--workers", multiple=True, type=click.IntRange(1, 4), help="Transfer workers; by default 1 and 2.")
+@click.option("--property", "properties", multiple=True, metavar="NAME", help="A property of the protocol.")
+@click.option(
+    "--workers", multiple=True, type=click.IntRange(1, 4), help="Transfer workers, by default 1 and 2; or ranks."
+)
 @click.option("--only", type=click.Choice(["ptx"]), help="Instead, the CUDA kernels: the PTX that NVRTC emits.")
 @click.option("--thorough", is_flag=True, help="Every cell by every engine that can decide it (minutes).")
 @traces_option("Where counterexamples of a selection are written.", default="traces")
@@ -68,6 +71,7 @@ class Outputs:
 @json_option("One JSON object a line, one line a cell.")
 def prove(
     designs: tuple[str, ...],
+    protocol: str | None,
     atomicities: tuple[str, ...],
     properties: tuple[str, ...],
     workers: tuple[int, ...],
@@ -83,7 +87,7 @@ def prove(
     written), 3 if something is unknown.
     """
     out = Outputs(**outputs)  # type: ignore[arg-type]  # click has checked them
-    selection = bool(designs or atomicities or properties or workers)
+    selection = bool(designs or protocol or atomicities or properties or workers)
     if only is not None:
         refuse((*_SELECTION, "thorough", "traces", "certificates", "pin"), f"with --only {only}")
         return _prove_kernels(out)
@@ -94,7 +98,7 @@ def prove(
     start = time.perf_counter()
     try:
         names = _properties(properties)
-        rows = _rows(designs, atomicities, workers)
+        rows = _rows(_of_protocol(designs, protocol), atomicities, workers)
         _can_be_certified(out.certificates, rows)
         cells = _decide(rows, names, thorough=thorough, as_json=out.as_json)
     except UnknownName as error:
@@ -106,6 +110,15 @@ def prove(
         _pin_traces(cells)
     seconds = time.perf_counter() - start
     return _report(cells, seconds, out if selection else attrs.evolve(out, traces=None))
+
+
+def _of_protocol(designs: Sequence[str], protocol: str | None) -> Sequence[str]:
+    """The designs that were named, which must be of the protocol, or all of the protocol's."""
+    if protocol is None:
+        return designs
+    if others := [name for name in designs if design_of(name).protocol != protocol]:
+        raise UnknownName(f"{others[0]} is a design of the protocol {design_of(others[0]).protocol!r}")
+    return designs or list(PROTOCOLS[protocol].designs)
 
 
 def _rows(designs: Sequence[str], atomicities: Sequence[str], workers: Sequence[int]) -> list[Row]:

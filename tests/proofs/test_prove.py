@@ -11,7 +11,6 @@ from kvlatch.proofs import prove
 from kvlatch.proofs.prove import Cell, Disagreement, Row, UnknownName, decide, design_of, select, trace_name, trace_of
 from kvlatch.proofs.verdicts import Proved, Refuted, Unknown
 from kvlatch.proofs.worlds import WORLDS
-from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.lemmas import BY_NAME as BY_LEMMA
 from kvlatch.spec.protocols import PROTOCOLS
 from kvlatch.spec.room import ROOM
@@ -118,10 +117,13 @@ def test_names_that_nothing_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_rows_of_the_matrix() -> None:
-    """Every design, in every atomicity that it claims, with one worker and with two."""
+    """Every design of every protocol, in every atomicity that it claims, with each number of workers or ranks."""
     rows = select([], [], [])
-    assert len(rows) == 2 * sum(len(design.atomicities) for design in DESIGNS.values())
-    assert {row.workers for row in rows} == {1, 2}
+    for protocol in PROTOCOLS.values():
+        ours = [row for row in rows if row.protocol is protocol]
+        claimed = sum(len(design.atomicities) for design in protocol.designs.values())
+        assert len(ours) == claimed * len(protocol.counts)
+        assert {row.workers for row in ours} == set(protocol.counts)
 
 
 def test_file_names_say_what_does_not_go_without_saying() -> None:

@@ -9,16 +9,18 @@ import pytest
 
 from kvlatch.proofs import pins
 from kvlatch.proofs.certificates import same
+from kvlatch.proofs.prove import design_of
 from kvlatch.proofs.recheck import SHIPPED, Manifest, answer, opened, spec_hash
-from kvlatch.proofs.worlds import EVERYTHING, WORKERS, WORLDS, scope_of
+from kvlatch.proofs.worlds import scope_of
 from kvlatch.spec.model import ANY
-from kvlatch.spec.room import ROOM
+from kvlatch.spec.protocols import protocol_of
+from kvlatch.spec.schema import Protocol
 from kvlatch.spec.traces import read
 
 
-def scope(workers: int) -> str:
-    """The scope of a proof about so many workers, or any number."""
-    return scope_of(ROOM, EVERYTHING.instance(workers), EVERYTHING.network)
+def scope(protocol: Protocol) -> str:
+    """The scope of a proof about any number of workers, or ranks."""
+    return scope_of(protocol, protocol.everything.instance(ANY), protocol.everything.network)
 
 
 @pytest.fixture(scope="module")
@@ -32,21 +34,17 @@ def shipped() -> Iterator[Path]:
 def test_every_pinned_verdict_has_its_certificates(shipped: Path) -> None:
     """Each cell that holds is a theorem for any number of workers; each other is a trace of the pinned length."""
     manifest = Manifest.read(shipped)
-    assert {theorem.scope for theorem in manifest.theorems} == {scope(ANY)}
-    said = {
-        (theorem.design, theorem.atomicity, workers, theorem.prop): "holds"
-        for theorem in manifest.theorems
-        for workers in WORKERS
-    }
+    said: dict[tuple[str, str, int, str], str] = {}
+    for theorem in manifest.theorems:
+        protocol = protocol_of(design_of(theorem.design))
+        assert theorem.scope == scope(protocol)
+        said |= {(theorem.design, theorem.atomicity, count, theorem.prop): "holds" for count in protocol.counts}
     for name in (name for alike in manifest.shortest for name in alike.traces):
         trace = read(shipped / name)
-        (world,) = (
-            w
-            for w in WORLDS
-            if (w.network, w.instance(trace.instance.count("worker"))) == (trace.network, trace.instance)
-        )
-        cell = trace.design, trace.atomicity, trace.instance.count("worker"), str(trace.prop)
-        said[cell] = f"{len(trace.steps) - 1}{world.suffix}"
+        count = trace.instance.count(str(trace.instance.crowd))
+        worlds = protocol_of(design_of(trace.design)).worlds
+        (world,) = (w for w in worlds if (w.network, w.instance(count)) == (trace.network, trace.instance))
+        said[trace.design, trace.atomicity, count, str(trace.prop)] = f"{len(trace.steps) - 1}{world.suffix}"
     assert said == pins.pinned()
 
 

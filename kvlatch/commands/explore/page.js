@@ -118,8 +118,9 @@ function described(number) {
   if (action.part === "read" || action.part === "retry") arrows.push({ lane: "table", out: false, says: "" });
   for (const variable of changes) {
     const arrow = data.arrows[variable];
-    if (!arrow) continue;
     const now = labelOf(variable, states[number]);
+    if (!arrow && !data.terse) text += `, ${variables[variable].name} ${now}`;
+    if (!arrow) continue;
     arrows.push({ lane: arrow.lane, out: arrow.out, says: arrow.name === "status" ? now : "" });
     text += arrow.name === "status" ? `: ${labelOf(variable, states[number - 1])} → ${now}` : `, ${arrow.name} ${now}`;
   }

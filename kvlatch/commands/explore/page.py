@@ -20,8 +20,8 @@ from kvlatch.commands import show
 from kvlatch.commands.explore.machine import as_json
 from kvlatch.reference.laws import LAWS
 from kvlatch.reference.story import Line, Story
-from kvlatch.spec.designs import Design
 from kvlatch.spec.model import Machine
+from kvlatch.spec.schema import AnyDesign
 from kvlatch.spec.traces import Trace, meta, verify
 
 TABLE: Final = "table"
@@ -55,7 +55,7 @@ class Page:
         )
 
 
-def of_trace(trace: Trace, design: Design | None = None, against: Machine | None = None) -> Page:
+def of_trace(trace: Trace, design: AnyDesign | None = None, against: Machine | None = None) -> Page:
     """A run of the spec, which is verified first: TraceError if the spec forbids it. It can be played on from."""
     run = verify(trace, design)
     story = show.table(trace, design)
@@ -88,11 +88,13 @@ def of_design(machine: Machine, title: Trace, against: Machine | None = None) ->
 
 def _of_machine(machine: Machine, trace: Trace, against: Machine | None) -> dict[str, object]:
     described = as_json(machine)
-    names = [var.name for var in machine.model.variables]
+    arrows = _arrows(var.name for var in machine.model.variables) if machine.protocol.entry else {}
+    threads = dict.fromkeys(action.thread for action in machine.model.actions)
     page: dict[str, object] = {
-        "lanes": _lanes((action.thread for action in machine.model.actions), decode=True),
+        "lanes": _lanes(threads, decode=True) if arrows else list(threads),
         "variables": described["variables"],
-        "arrows": _arrows(names),
+        "arrows": arrows,
+        "terse": bool(arrows),
         "steps": [],
         "machine": described,
         "itf": meta(trace),
