@@ -29,21 +29,29 @@ class Mutant:
     source: str = attrs.field(repr=False)
 
 
-def mutants(source: str, classes: frozenset[str], leave: frozenset[str] = frozenset()) -> Iterator[Mutant]:
-    """Every mutant of the methods of these classes but those in ``leave``, each source once, none of them the original.
+def mutants(
+    source: str, classes: frozenset[str], leave: frozenset[str] = frozenset(), functions: frozenset[str] = frozenset()
+) -> Iterator[Mutant]:
+    """Every mutant of these functions, and of the methods of these classes but those in ``leave``.
+
+    Each source comes once, and none is the original.
 
     A second mutant of one name has " (2)" at its end, and so on.
     """
     seen, names = {ast.unparse(ast.parse(source))}, Counter[str]()
-    for name, text in _changed(ast.parse(source), classes, leave):
+    for name, text in _changed(ast.parse(source), classes, leave, functions):
         names[name] += 1
         if text not in seen:
             seen.add(text)
             yield Mutant(name if names[name] == 1 else f"{name} ({names[name]})", text)
 
 
-def _changed(tree: ast.Module, classes: frozenset[str], leave: frozenset[str]) -> Iterator[tuple[str, str]]:
+def _changed(
+    tree: ast.Module, classes: frozenset[str], leave: frozenset[str], functions: frozenset[str]
+) -> Iterator[tuple[str, str]]:
     for cls in tree.body:
+        if isinstance(cls, ast.FunctionDef) and cls.name in functions:
+            yield from _of_function(tree, cls)
         if isinstance(cls, ast.ClassDef) and cls.name in classes:
             for function in cls.body:
                 if isinstance(function, ast.FunctionDef) and function.name not in leave:
