@@ -295,9 +295,8 @@ class _Search:
 
     @property
     def _never_held(self) -> bool:
-        """No thread was held, and nothing was seen that two of them share: nothing is known of overlapping calls."""
-        blind = isinstance(self.player, Holds) and not getattr(self.player, "shared", 0)
-        return blind and not self.sequential and not self.counts["threads held"]
+        seen = self.counts["threads held"] or self._places  # where all is under one lock, nobody is ever held
+        return isinstance(self.player, Holds) and not self.sequential and not seen
 
     def _looked_at(self) -> dict[str, int]:
         plays = sum(one.plays for one in self.explorations)
