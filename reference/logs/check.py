@@ -27,7 +27,7 @@ from kvlatch.reference.logs.events import LIVE, STATUSES, TABLE_OPS, CannotCheck
 from kvlatch.reference.logs.judge import NO_PIN, QUIET, Finding, Judge, Table
 from kvlatch.reference.logs.laws import MERGE, PROFILES
 from kvlatch.reference.logs.order import Order
-from kvlatch.reference.logs.read import Log, open_log
+from kvlatch.reference.logs.read import Log, TextLog, open_log
 from kvlatch.reference.logs.rooms import Rooms, Tables
 from kvlatch.spec.designs import Design
 from kvlatch.spec.schema import Profile
@@ -108,8 +108,8 @@ class _Run:
     found: Callable[[Finding], None] | None = None
     error: str = ""
 
-    def whole(self, log: Log, wanted: Callable[[Event], bool] | None) -> None:
-        """Judge every event of a log, up to its first fault."""
+    def whole(self, log: Log, wanted: Callable[[Event], bool] | None, *, following: bool) -> None:
+        """Judge every event of a log, up to its first fault; of one that is followed, up to an interrupt."""
         try:
             for events, done in log.batches():
                 told = len(self.judge.findings)
@@ -122,6 +122,9 @@ class _Run:
                     self.progress(done, log.total)
         except LogError as fault:
             self.error = str(fault)
+        except KeyboardInterrupt:
+            if not following:
+                raise
 
 
 def check(
@@ -166,8 +169,13 @@ def check(
             name, screen = _screen(engine, Tables.of(design), "time" in log.columns, path.stat().st_size)
             screened = _Screened.of(log, screen, run)
         if screened is None:
+            if engine not in ("auto", "judge"):
+                if isinstance(log, TextLog):
+                    log.close()
+                says = f"the engine {engine} screens one log of columns that has one table and nothing but statuses"
+                raise LogError(f"{path}: {says}; this one is judged event by event")
             name = "judge"
-            run.whole(log, wanted)
+            run.whole(log, wanted, following=following)
         if run.error:
             break
     ended = ending(run.judge)
@@ -225,7 +233,9 @@ def _answers(
             if found:
                 yield Judgement(law, _broken(found, unit, paths), scenario, seconds)
             elif law not in ended.unsaid and ended.looks.get(law):
-                yield Judgement(law, Kept(ended.looks[law], "rooms"), scenario, seconds)
+                yield Judgement(
+                    law, Kept(ended.looks[law], "room" if ended.looks[law] == 1 else "rooms"), scenario, seconds
+                )
             else:
                 reason = ended.unsaid.get(law) or why.get(law, "nothing was looked at")
                 yield Judgement(law, NotJudged(reason), scenario, seconds)

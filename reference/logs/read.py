@@ -177,10 +177,14 @@ class TextLog:
                         break
                 if events or not text:
                     yield events, done
-                if not text:
+                if not text and not self._follow:
                     break
         if fault:
             raise LogError(fault)
+
+    def close(self) -> None:
+        """For a log that is not gone through."""
+        self._file.close()
 
     def _line(self) -> bytes:
         """The next line; where the log is followed, wait for it, and for its end."""

@@ -377,6 +377,15 @@ def test_an_engine_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pyt
     assert check(path).engine == "numpy"
 
 
+def test_an_engine_that_would_have_no_effect_is_refused(tmp_path: Path) -> None:
+    """A log of lines is not screened; nor is one that has more than statuses."""
+    with pytest.raises(LogError, match="the engine numpy screens one log of columns"):
+        check(SEED, engine="numpy")
+    table = arrow_table(GOOD).append_column("rank", [[0, 0]])
+    with pytest.raises(LogError, match="this one is judged event by event"):
+        check(parquet(tmp_path / "log", table), engine="numpy")
+
+
 def test_the_report_says_which_engine_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small logs are checked with NumPy, large ones with the fastest engine there is, to the same effect."""
     pytest.importorskip("numba", reason="the engine `fast` is numba's")

@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -260,3 +261,20 @@ def test_packed_logs_and_pipes(tmp_path: Path) -> None:
     report = check(packed)
     assert report.exit_code == 2
     assert "cannot be read any further" in str(report.error)
+
+
+def test_a_log_that_is_being_written_is_followed(tmp_path: Path) -> None:
+    """A line as soon as a law breaks, also of an event that came in two parts; an interrupt ends in the report."""
+    path = ndjson(tmp_path / "log", [{"room": 7, **BOOT}])
+    command = [sys.executable, "-m", "kvlatch", "check", str(path), "--follow"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        text = json.dumps({"room": 7, "op": "abort", "status": "Failed"}) + "\n" + json.dumps({"room": 7, **MOVE})
+        for part in (text[:20], text[20:], "\n"):
+            with path.open("a") as file:
+                file.write(part)
+        assert process.stdout.readline().startswith("room 7, line 4: Transferring over Failed")
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+        assert process.wait(timeout=30) == 1
+    assert "broken      terminal-sticky" in rest
