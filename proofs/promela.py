@@ -174,7 +174,7 @@ def version() -> str:
 
 
 def spin(model: str) -> Found:
-    """Search all of a model, breadth first; :class:`SpinFailed` where that does not come to an end."""
+    """Search all of a model, breadth first; :class:`SpinFailed` if it does not finish."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "model.pml").write_text(model)
         start = time.perf_counter()

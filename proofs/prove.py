@@ -1,12 +1,12 @@
 """How a row of the matrix is decided: which engine is asked what, in which order.
 
-A row is a design in one atomicity with so many workers. Its properties are decided together:
+A row is a design in one atomicity with a fixed number of workers. Its properties are decided together:
 
 1. the search explores the orderly world to the end; what it finds broken is refuted;
 2. induction, for any number of rooms and workers, tries a few lemmas on what is left, enough for what most designs
    keep; where the search has found nothing broken, it tries the whole pool first;
 3. the search tries the rougher worlds, as long as they could still break something;
-4. induction tries the whole pool on what is still left, and then, for so many workers, what the design keeps of it;
+4. induction tries the whole pool on what is still left, then the part of it that the design keeps, for any number too;
    after that it is unknown.
 
 ``thorough`` searches worlds 1 to 3 to the end whatever has been proved, and asks Z3 for the length of every
@@ -57,7 +57,7 @@ class UnknownName(ValueError):
 
 @attrs.frozen
 class Row:
-    """One design, by its name or as ``module:NAME``, in one atomicity with so many workers (or ranks: the crowd)."""
+    """One design, by its name or as ``module:NAME``, in one atomicity, with a number of workers (or ranks)."""
 
     design: str
     atomicity: Atomicity

@@ -190,7 +190,7 @@ def opened(path: Path) -> Iterator[Path]:
 
 
 class _Capped(io.RawIOBase):
-    """A stream that ends in Malformed after so many bytes, whatever is said in it of its size."""
+    """A stream that raises Malformed past a number of bytes, whatever size it claims to have."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream, self._left = stream, MOST_BYTES

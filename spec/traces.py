@@ -355,7 +355,7 @@ def _judge(trace: Trace, meaning: Meaning, last: State) -> None:
         raise TraceError(f"step {number}: the last state does not break {prop.name}")
     fair = [action for action in meaning.machine.enabled(last) if action.fair]
     if liveness and fair:
-        raise TraceError(f"step {number}: this is not the end: {fair[0]} is fair, enabled, and happens at last")
+        raise TraceError(f"step {number}: this is not the end: {fair[0]} is fair and enabled, so it will be taken")
 
 
 def _disabled(action: Action, machine: Machine, state: State) -> str:
