@@ -171,16 +171,21 @@ def came_to_rest(play: Play) -> bool:
 
 
 def released_early(play: Play) -> Found | None:
-    """The pages of a request are released while a transfer reads them."""
+    """The pages of a request are released while a transfer reads them, or decode is told to release its own."""
+    known = 0
     for number, _, seen in play.steps:
         if early := set(seen.flying) & set(seen.released):
             return number, f"the pages of request {min(early)} are released while a transfer reads them"
+        told = {request for request, status in seen.told[known:] if status == F}
+        if (early := set(seen.flying) & told) and not any(step.op == "abort_notice" for step in play.script):
+            return number, f"decode is told that request {min(early)} has failed while a transfer writes into its pages"
+        known = len(seen.told)
     return None
 
 
 def in_flight(play: Play) -> bool:
-    """Whether the scheduler has polled its inflight queue while a transfer was in flight."""
-    return any(step.op == "settle" and seen.flying for _, step, seen in play.steps)
+    """Whether a transfer was in flight while the scheduler polled its inflight queue, or aborted the request."""
+    return any(step.op in ("settle", "abort") and seen.flying for _, step, seen in play.steps)
 
 
 def released_twice(play: Play) -> Found | None:

@@ -35,6 +35,8 @@ class Play:
     def silent(self) -> str | None:
         """Why it says nothing, if so: an op is missing, or has ended before it could be held."""
         for _, step, seen in self.steps:
+            if seen.error:
+                return None  # what comes after it may be missing because of it
             # A backend without a worker has posted every transfer when `send` returns: no work is left.
             if seen.missing and (step.op, step.part) != ("work", "whole"):
                 return seen.missing

@@ -18,7 +18,15 @@ from kvlatch.reference.published.sglang.plays import REST, Play
 from kvlatch.reference.published.sglang.scripts import STATUSES, Script, Step
 from kvlatch.spec.status import B, F, S, T, W
 
-ACCESSES: Final = {"write": 6, "create": 8, "lose_prefill": 8, "work": 32, "metadata": 12}
+ACCESSES: Final = {
+    "write": 12,
+    "create": 20,
+    "lose_prefill": 12,
+    "work": 32,
+    "metadata": 16,
+    "abort": 12,
+    "abort_notice": 12,
+}
 """More accesses of the tables than the op makes: it is held before each of them."""
 
 
@@ -157,6 +165,15 @@ def cleared_under_worker() -> Iterator[Script]:
         yield (*SENT, *script)
 
 
+def two_threads() -> Iterator[Script]:
+    """An abort or a clear while a worker is at it, and the other way round."""
+    for abort in ABORTS:
+        for script in (*during(WORK, abort), *during(abort, WORK)):
+            yield (*SENT, *script, *REST)
+    for script in during(WORK, CLEAR):
+        yield (*SENT, *script, *REST)
+
+
 def cleared_under_metadata() -> Iterator[Script]:
     for script in during(METADATA, ABORT, CLEAR):
         yield (CREATE, *script)
@@ -279,6 +296,8 @@ SCENARIOS: Final = (
              (*cleared_under_metadata(),)),
     Scenario(NO_DEADLOCK, "itself", "No thread waits for a lock that it has itself.",
              (*at_rest(), *broken_at_rest())),
+    Scenario(NO_DEADLOCK, "two-threads", "An abort or a clear while a worker is at it, and the other way round.",
+             (*two_threads(),)),
     Scenario(TOLD_ONCE, "success", "Two chunks, no incident.", ((CREATE, METADATA, SEND, WORK, SEND_LAST, *REST),)),
     Scenario(TOLD_ONCE, "broken-transfer", "The transfer of a chunk ends in an error.", (*broken_at_rest(),)),
     Scenario(TOLD_ONCE, "aborted", "A request is aborted, before its transfer or in flight.", (*at_rest(),)),

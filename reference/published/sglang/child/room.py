@@ -280,7 +280,7 @@ class Room:
     def sender(self) -> Any:
         """The sender that this thread created last, or else any thread."""
         if not self.senders:
-            raise Fault("there is no sender: no constructor has come to its end")
+            raise Missing("there is no sender: no constructor has come to its end")
         return self.senders.get(threading.current_thread().name, list(self.senders.values())[-1])
 
     def new_sender(self) -> Any:
