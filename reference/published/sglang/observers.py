@@ -162,6 +162,8 @@ def unsettled(play: Play) -> Found | None:
             return end, f"nothing is left to do, and request {request} has not ended: it is {play.last.status}"
         if request not in play.last.released:
             return end, f"request {request} has ended, and its pages are not released"
+    if play.sent and play.last.created == len(play.last.ended) and _cleared(play) is None:
+        return end, f"every request has ended, and the entry of the room is still {play.last.status}"
     return None
 
 
@@ -291,9 +293,15 @@ def condemned(play: Play) -> Found | None:
         before = play.seen[number - 1].status
         if spared and before != F and (dict(seen.ended).get(second) == F or F in (seen.value, seen.status)):
             return number, "the second request becomes Failed although nothing of it has: for what the first has left"
+        moved = zip(play.seen[number - 1].chunks, seen.chunks, strict=False)
+        if any(owner < second and (was, state) in _SENT_LATE for (owner, was), (_, state) in moved):
+            return number, "a chunk that was queued for the first request is sent in the life of the second"
         if seen.status in (T, S) and before not in (T, S) and not any(owner == second for owner, _ in seen.chunks):
             return number, f"the second request has not sent a chunk and becomes {seen.status}: by a chunk of the first"
     return None
+
+
+_SENT_LATE: Final = {("queued", "flying"), ("queued", "done")}
 
 
 def spoiled(play: Play) -> Found | None:

@@ -15,7 +15,7 @@ import attrs
 from kvlatch.reference.laws import LAWS, NO_CRASH, NO_DEADLOCK, TOLD_ONCE
 from kvlatch.reference.published.sglang.observers import OBSERVERS, Found, Observer, always, was_reused
 from kvlatch.reference.published.sglang.plays import REST, Play
-from kvlatch.reference.published.sglang.scripts import STATUSES, Script, Step
+from kvlatch.reference.published.sglang.scripts import ABSENT, STATUSES, Script, Step
 from kvlatch.spec.status import B, F, S, T, W
 
 ACCESSES: Final = {
@@ -64,6 +64,12 @@ def doomed(play: Play) -> Found | None:
     """The second request, whose transfer went well, polls Failed."""
     failed = "the second request's transfer went well, and it is Failed for what the first one left"
     return (len(play.seen) - 1, failed) if play.polled == F else None
+
+
+def wiped(play: Play) -> Found | None:
+    """The entry of the second request is gone, though nobody has cleared that one."""
+    gone = "a clear of the first request has taken the entry of the second"
+    return (len(play.seen) - 1, gone) if play.last.status == ABSENT else None
 
 
 def outvoted(play: Play) -> Found | None:
@@ -286,6 +292,12 @@ SCENARIOS: Final = (
              (*old_chunk(SEND_LAST, SETTLE),)),
     Scenario("room-reusable", "old-chunk-cleared", "The same, where a path of the scheduler only clears the first.",
              (*old_chunk(SEND_LAST, CLEAR), *old_chunk(SEND, CLEAR))),
+    Scenario("room-reusable", "queued-chunk", "A chunk queued for the first request is taken in the life of the second.",
+             tuple((CREATE, METADATA, send, abort, CLEAR, CREATE, METADATA, WORK)
+                   for send in (SEND, SEND_LAST) for abort in ABORTS)),
+    Scenario("room-reusable", "stale-clear", "The first request is cleared once more in the life of the second.",
+             tuple((CREATE, METADATA, abort, CLEAR, Step(SECOND, "create"), METADATA, CLEAR) for abort in ABORTS),
+             observer=by_law("room-reusable", wiped)),
     Scenario(NO_CRASH, "no-incident", "Two chunks, no incident.", (UNEVENTFUL, (*SENT, *REST))),
     Scenario(NO_CRASH, "worker", "The room is cleared between any two accesses of a worker.",
              (*cleared_under_worker(),), ("D8",)),
