@@ -155,6 +155,8 @@ def unsettled(play: Play) -> Found | None:
     end = len(play.seen) - 1
     if play.script[-1].op == "timeout" and play.last.value == B:
         return end, "the time to bootstrap is up, and the request stays Bootstrapping for ever"
+    if play.script[-1].op == "timeout" and play.last.value == S:
+        return end, "the time to bootstrap is up, and the request is told Success"
     if not play.at_rest:
         return None
     for request in play.sent:

@@ -292,7 +292,7 @@ SCENARIOS: Final = (
              (*old_chunk(SEND_LAST, SETTLE),)),
     Scenario("room-reusable", "old-chunk-cleared", "The same, where a path of the scheduler only clears the first.",
              (*old_chunk(SEND_LAST, CLEAR), *old_chunk(SEND, CLEAR))),
-    Scenario("room-reusable", "queued-chunk", "A chunk queued for the first request is taken in the life of the second.",
+    Scenario("room-reusable", "queued-chunk", "A chunk queued for the first request is taken in the second's life.",
              tuple((CREATE, METADATA, send, abort, CLEAR, CREATE, METADATA, WORK)
                    for send in (SEND, SEND_LAST) for abort in ABORTS)),
     Scenario("room-reusable", "stale-clear", "The first request is cleared once more in the life of the second.",
