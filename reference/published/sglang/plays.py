@@ -73,7 +73,7 @@ class Play:
         for _, step, seen in self.steps:
             if step.op == "create" and seen.created > before:
                 by_thread[step.thread] = before = seen.created
-            if step.op == "send_last" and seen.error is None and not seen.held and step.thread in by_thread:
+            if step.op == "send_last" and not (seen.error or seen.missing or seen.held) and step.thread in by_thread:
                 entered.append(by_thread[step.thread])
         return tuple(entered)
 

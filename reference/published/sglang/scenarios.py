@@ -69,12 +69,14 @@ def doomed(play: Play) -> Found | None:
 def wiped(play: Play) -> Found | None:
     """The entry of the second request is gone, though nobody has cleared that one."""
     gone = "a clear of the first request has taken the entry of the second"
-    return (len(play.seen) - 1, gone) if play.last.status == ABSENT else None
+    return (len(play.seen) - 1, gone) if play.last.status == ABSENT and play.error is None else None
 
 
 def outvoted(play: Play) -> Found | None:
     """Over ranks the minimum counts: Failed wins, else the slowest rank."""
     mine, other = play.seen[-2].value or "", play.script[-1].status or ""
+    if play.error is not None:
+        return None  # who raises is judged by another law
     right = min(mine, other, key=STATUSES.index)
     wrong = f"ranks with {mine} and {other} are reduced to {play.polled}, not {right}"
     return None if play.polled == right else (len(play.seen) - 1, wrong)

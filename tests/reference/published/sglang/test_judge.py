@@ -351,6 +351,17 @@ def test_threads_that_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.Mo
     assert play[-1].status == "WaitingForInput"
 
 
+def test_a_manager_that_always_raises_breaks_laws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is missing for what it raises, it is judged, and no scenario stumbles over it."""
+    make_wheel(tmp_path, monkeypatch, LAWFUL.replace("self.life = mgr.open(bootstrap_room)", "raise RuntimeError"))
+    found = {one.name: one.verdict for one in examine("0", "common").judgements}
+    assert found["no-crash/no-incident"] == "broken"
+    assert {law for law, verdict in found.items() if verdict == "broken"} <= {
+        "no-crash/no-incident", "no-crash/worker", "no-crash/abort-notice", "no-crash/broken-transfer",
+        "no-crash/metadata",
+    }  # fmt: skip
+
+
 def test_a_trace_as_a_person_reads_it() -> None:
     """Accesses that were led on one by one are one line, and so is what an op came to."""
 
