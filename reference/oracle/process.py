@@ -248,10 +248,13 @@ class Process:
             heard: list[Seen] = []
             fault = self._say(calls, heard)
             begins = [number for number, call in enumerate(calls) if call is None]
-            sights += [heard[after - 1] for after in begins[1:] if after <= len(heard)]
+            made = [heard[after - 1] for after in begins[1:] if after <= len(heard)]
+            for script, seen in zip(scripts[len(sights) :], made, strict=False):
+                ticks = bool(script) and script[-1].call is not None and script[-1].call.event == "tick"
+                sights.append(_nothing(seen) if ticks else seen)
             if fault is not None:
                 script = scripts[len(sights)]
-                if len(heard) - begins[bisect_right(begins, len(heard)) - 1] != len(script):
+                if len(heard) - begins[bisect_right(begins, len(heard)) - 1] != len([*_calls(script)]):
                     raise AdapterFault(f"{self.name} does not do the same twice: {fault.faults[0].what}")
                 sights.append(fault)
         return sights
@@ -326,12 +329,16 @@ class _Session:
     """A play with a program, line by line."""
 
     process: Process
+    last: Seen = attrs.field(factory=lambda: Seen(None))
 
     def step(self, step: Step, *, whole: bool = False) -> Seen:
         if step.call is None:
             raise ValueError(f"{step.thread} is not held anywhere: to a program a call is one step")
+        if step.call.event == "tick":
+            return _nothing(self.last)
         heard: list[Seen] = []
-        return self.process._say([step.call], heard) or heard[-1]
+        self.last = self.process._say([step.call], heard) or heard[-1]
+        return self.last
 
     def steps(self, steps: Sequence[Step]) -> list[Seen]:
         """Make many steps at once; up to the one in which the program ends, if it does."""
@@ -344,10 +351,17 @@ class _Session:
 
 
 def _calls(script: Script) -> Iterator[Call]:
+    """The calls of a script that are lines: there is none for a tick, so whatever is due comes within the call."""
     for step in script:
         if step.call is None:
             raise ValueError(f"{step.thread} is not held anywhere: to a program a call is one step")
-        yield step.call
+        if step.call.event != "tick":
+            yield step.call
+
+
+def _nothing(before: Seen) -> Seen:
+    """What is seen of a tick."""
+    return Seen(before.status)
 
 
 def _understood(call: Call | None, answer: bytes) -> Seen:

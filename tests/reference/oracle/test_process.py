@@ -207,6 +207,29 @@ def test_a_call_that_ends_or_silences_the_program_breaks_a_law(
     assert play.broken() == [law]
 
 
+def test_pages_that_never_go_back_are_seen_without_a_line_that_is_not_in_the_protocol(started: Started) -> None:
+    """A tick is no call of a program: nothing is said, and what is due by then never comes."""
+    answers = {"poll": "Failed", "create": "Bootstrapping", "metadata": "WaitingForInput", "abort": "Failed"}
+    process = started(f"""
+        answers = {answers!r}
+        for line in sys.stdin:
+            event = json.loads(line)["event"]
+            status = {{"status": answers.get(event)}}
+            if event == "poll":
+                polls += 1
+                status = {{"status": None, "answer": "WaitingForInput" if polls == 1 else "Failed"}}
+            if event == "start":
+                status["answer"] = False
+            if event == "fresh":
+                polls, status = 0, {{"fresh": True}}
+            print(json.dumps(status), flush=True)
+    """)
+    play = replay(process, "orderly-1-1-1 create metadata poll send start/0 abort poll clear tick")
+    assert play.broken() == ["settlement"]
+    session = process.begin()
+    assert session.step(CREATE).status == session.step(Step("scheduler", Call("tick", 1))).status
+
+
 def test_what_a_program_has_started_ends_with_it(started: Started, tmp_path: Path) -> None:
     """Also where the program itself has ended before: its group is ended, so the pipe that is held is closed."""
     fifo = tmp_path / "fifo"
