@@ -356,7 +356,7 @@ def test_diagrams_show_what_counterexamples_do(site: Path) -> None:
     for path in (ROOT / "proofs" / "traces").glob("*.itf.json"):
         trace = json.loads(path.read_text(encoding="utf-8"))
         about = trace["#meta"]
-        size = [about[name] for name in ("network", "workers", "chunks", "requests")]
+        size = [about.get(name) for name in ("network", "workers", "chunks", "requests")]
         if (name := (about["design"], about["atomicity"])) in drawn and size == ["orderly", "1", "2", "1"]:
             statuses = [state["status"] for state in trace["states"]]
             seen[name] |= {change for change in pairwise(statuses) if change[0] != change[1]}
