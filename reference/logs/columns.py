@@ -11,12 +11,9 @@ an offset is a crash of the process. What Arrow raises is a LogError.
 
 from __future__ import annotations
 
-import queue
-import re
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Final, TypeVar
+from typing import IO, Any, Final
 
 import attrs
 import numpy as np
@@ -35,6 +32,7 @@ from kvlatch.reference.logs.events import (
     declared,
 )
 from kvlatch.reference.logs.parse import Fault, event_of
+from kvlatch.reference.logs.prefetch import prefetched
 
 CHUNK: Final = 1 << 18
 """Rows read at a time; three columns of them are about 3 MB."""
@@ -44,9 +42,6 @@ _NAMES: Final = ("string", "large_string", "dictionary")
 """How types of columns of names begin."""
 _KNOWN: Final = ("room", "op", "status", "incoming", "node", "rank", "request", "chunk", "thread", "time", "peer",
                  "last", "error")  # fmt: skip
-_OF_WHOM: Final = ("node", "rank", "request")
-_BUFFER: Final = 1 << 20
-T = TypeVar("T")
 
 
 @attrs.frozen(eq=False)
@@ -92,7 +87,7 @@ class ColumnLog:
         except _raised(pa) as error:
             raise LogError(f"{path}: cannot be read: {_line_of(error)}") from error
         columns = tuple(name for name in _KNOWN if name in types)
-        is_table = types["room"].startswith(("int", "uint")) and not set(_OF_WHOM) & set(columns)
+        is_table = types["room"].startswith(("int", "uint")) and not {"node", "rank", "request"} & set(columns)
 
         def batches(wanted: Sequence[str], most: int) -> Iterator[tuple[Any, int]]:
             return _READERS[reads](path, pa, list(wanted), most)
@@ -127,7 +122,7 @@ class ColumnLog:
                 try:
                     events.append(event_of(line, said, names, self.version))
                 except Fault as error:
-                    fault = f"{self.path}, row {line}: {_in_columns(error)}"
+                    fault = f"{self.path}, row {line}: {error.in_columns}"
                     break
             yield events, done
             if fault:
@@ -186,7 +181,7 @@ def _parquet_batches(path: Path, pa: Any, wanted: list[str], rows: int) -> Itera
     names = [name for name in wanted if str(schema.field(name).type).startswith(_NAMES)]
     done = 0
     # Without these two options a row group, or in time the whole file, would be held in memory.
-    with pq.ParquetFile(path, read_dictionary=names, pre_buffer=False, buffer_size=_BUFFER) as file:
+    with pq.ParquetFile(path, read_dictionary=names, pre_buffer=False, buffer_size=1 << 20) as file:
         for batch in file.iter_batches(batch_size=rows, columns=wanted):
             done += batch.num_rows
             yield batch.select(wanted), done
@@ -278,41 +273,6 @@ def _types(path: Path, schema: Any) -> dict[str, str]:
     return types
 
 
-def prefetched(items: Iterator[T]) -> Iterator[T]:
-    """The same items, made by a thread of their own while the caller works on those before: decoding takes as long."""
-    ready: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(2)
-    stopped = threading.Event()
-
-    def make() -> None:
-        error: BaseException | None = None
-        try:
-            for item in items:
-                ready.put((item, None))
-                if stopped.is_set():
-                    return
-        except BaseException as raised:  # noqa: BLE001  # handed on to the caller
-            error = raised
-        ready.put((None, error))
-
-    thread = threading.Thread(target=make, name="reader", daemon=True)
-    thread.start()
-    try:
-        while True:
-            item, error = ready.get()
-            if error is not None:
-                raise error
-            if item is None:
-                return
-            yield item
-    finally:
-        stopped.set()
-        while thread.is_alive():  # it may wait for room in the queue
-            try:
-                ready.get(timeout=0.05)
-            except queue.Empty:
-                continue
-
-
 # --------------------------------------------------------------------------------------------------------------------
 # Rows as arrays
 
@@ -337,8 +297,8 @@ def _columns(batch: Any, row: int, done: int, pa: Any) -> tuple[Columns, int, st
     good = min((at for at in faults if at is not None), default=batch.num_rows)
     said = _said(batch.slice(good, 1), pa) if good < batch.num_rows else ""
     times = _times(batch, pa)
-    times = times[:good] if times is not None else None
-    return Columns(rooms[:good], codes[:good].astype(np.uint8, copy=False), times, row, done), good, said
+    clock = None if times is None else times[:good]
+    return Columns(rooms[:good], codes[:good].astype(np.uint8, copy=False), clock, row, done), good, said
 
 
 def _rooms(batch: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]:
@@ -376,7 +336,7 @@ def _numbers(
         numbers = {label: number for number, label in enumerate(known)}
         table = np.array([*(numbers.get(label, unknown) for label in labels), nothing], np.uint8)
     found = table.take(index)
-    if unknown not in table[: len(labels)] and not (column.null_count and missing is None) and labels:
+    if labels and unknown not in table[: len(labels)] and not (column.null_count and missing is None):
         return found, None
     if name == "op" and (later := _later(column, found == unknown)):
         raise NotATable(later)
@@ -402,12 +362,8 @@ def _said(row: Any, pa: Any) -> str:
     try:
         event_of(0, _plain(row, pa).to_pylist()[0], Names(), VERSIONS[0])
     except Fault as error:
-        return _in_columns(error)
+        return error.in_columns
     return "not an event"
-
-
-def _in_columns(error: Fault) -> str:
-    return re.sub(r'"(\w+)"', r"'\1'", str(error), count=1)
 
 
 def _plain(batch: Any, pa: Any) -> Any:

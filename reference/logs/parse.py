@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -19,6 +20,11 @@ _KEYS: Final = ("node", "rank", "request")
 
 class Fault(ValueError):
     """What is wrong with an event."""
+
+    @property
+    def in_columns(self) -> str:
+        """The same, of a column and not of a member."""
+        return re.sub(r'"(\w+)"', r"'\1'", str(self), count=1)
 
 
 def event_of(line: int, said: Mapping[str, Any], names: Names, version: int) -> Event:
