@@ -22,7 +22,7 @@ from kvlatch.spec.merges import Table
 
 def names(target: str) -> bool:
     """Whether the target names published code: ``sglang==0.5.23``, ``./sglang``, ``sglang.whl``."""
-    return "==" in target or "/" in target or target.endswith(".whl") or Path(target).is_dir()
+    return "==" in target or "/" in target or target.endswith(".whl") or (bool(target) and Path(target).is_dir())
 
 
 _OF_SGLANG: Final = {"backend": "--backend", "seconds": "--seconds", "seed": "--seed"}

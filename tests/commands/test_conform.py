@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -77,6 +78,9 @@ def test_play_of_a_right_manager() -> None:
     [
         ((), 2, "name one manager"),
         (("nonsense",), 2, "'nonsense' is no manager"),
+        (("--exec", f"{sys.executable} -c ''"), 3, "told .*fresh.*, has ended with exit status 0"),
+        (("--exec", "no-such-program"), 3, "cannot start no-such-program: No such file"),
+        (("--exec", "no-such-program", "--merge"), 2, "--merge takes a Python adapter"),
         (("flask==1",), 2, "'flask' is no package that kvlatch can drive"),
         (("no.such.module:Make",), 2, "No module named 'no'"),
         ((f"{MANAGERS}:Key",), 3, "making the adapter raised TypeError"),
