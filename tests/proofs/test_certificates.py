@@ -45,7 +45,7 @@ STEP = "fix-a.locked/step-create.smt2"
 TRACE = "seed-control.no-ghost.itf.json"
 SHORTER = "seed-control.locked/shorter-1w2c1r-orderly.smt2"
 GHOST = "fix-a.no-ghost.itf.json"
-WITHIN = "shorter no-ghost within 6 steps; 1 workers, 2 chunks, 1 requests, 1 rooms, orderly network"
+WITHIN = "shorter no-ghost within 6 steps; 1 worker, 2 chunks, 1 request, 1 room, orderly network"
 LISTED = f"{MANIFEST}: fix-a locked terminal-sticky"
 LEVELS = [(name, level) for name, design in DESIGNS.items() for level in design.atomicities]
 

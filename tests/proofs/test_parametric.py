@@ -29,6 +29,7 @@ from kvlatch.spec.terms import TRUE, All, ForAll, Label, Term, Var, free
 LATCH = DESIGNS["latch"]
 SETTLEMENT = BY_NAME["settlement"]
 OTHERS = ("leave", "elsewhere")
+OF_THE_ROOM = [mutant for mutant in MUTANTS if mutant.of is ROOM]
 """What other rooms can do to this one."""
 
 
@@ -213,7 +214,7 @@ def test_steps_of_another_room_are_those_two_to_this_one() -> None:
 # --- What is noticed ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
+@pytest.mark.parametrize("mutant", OF_THE_ROOM, ids=lambda mutant: mutant.name.replace(" ", "-"))
 def test_a_mutant_is_not_proved(mutant: Mutant) -> None:
     """There is a counterexample to a step of the changed row; where one is missing, to the property that it breaks."""
     theory = theory_of(mutant.rules, mutant.design, mutant.atomicity)

@@ -426,6 +426,7 @@ class Storm:
     def schedule(self) -> None:
         running: set[int] = set()
         left = set(range(1, 81))
+        impatient = {room for room in left if self.random.random() < 0.3}
         for room in left:
             self.manager.create(room, self.request)
             self.messages.put(functools.partial(self.manager.metadata, room, self.request))
@@ -444,7 +445,7 @@ class Storm:
                     for chunk in range(self.CHUNKS):
                         if self.manager.enqueue(room, self.request, chunk, chunk == self.CHUNKS - 1):
                             self.queue.put((room, chunk))
-                elif room in running and self.random.random() < 0.02:
+                elif room in running and room in impatient and self.random.random() < 0.02:
                     self.manager.abort(room, self.request)
 
     def bootstrap(self) -> None:

@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 
 from kvlatch.proofs.induction import Invariant
+from kvlatch.proofs.mutants import MUTANTS, Mutant
 from kvlatch.proofs.parametric import AnyWorkers
 from kvlatch.proofs.search import explore
 from kvlatch.proofs.verdicts import Case, Proved, earn
@@ -99,3 +100,13 @@ def test_every_lemma_is_needed(dropped: str) -> None:
             if not isinstance(earn(case, prop, set()), Proved):
                 return
     pytest.fail(f"{dropped} is needed nowhere")
+
+
+@pytest.mark.parametrize("mutant", [one for one in MUTANTS if one.of is RANKS], ids=lambda one: one.name)
+def test_a_mutant_is_not_proved(mutant: Mutant) -> None:
+    """For any number of ranks, what a mutant breaks with two does not follow from the lemmas."""
+    model = Machine.of(mutant.design, "locked", "orderly", Ranks(ANY), RANKS.with_rows(mutant.rules))
+    theory = AnyWorkers.of(model)
+    broken = RANKS.prop(mutant.prop)
+    case = Case.of(Invariant(theory, tuple(map(theory.claim, RANKS.lemmas))), [broken])
+    assert not isinstance(earn(case, broken, set()), Proved)
