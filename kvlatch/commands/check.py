@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kvlatch.commands import judgements
-from kvlatch.commands.common import ROOM_ID, chosen_design, json_option, junit_option, profile_option, progress
+from kvlatch.commands.common import (
+    ROOM_ID,
+    chosen_design,
+    json_option,
+    junit_option,
+    profile_option,
+    progress,
+    sarif_option,
+)
 from kvlatch.commands.exits import USAGE, VIOLATED, Failure
 
 if TYPE_CHECKING:
@@ -35,10 +43,12 @@ _SUFFIXES: Final = (".ndjson", ".jsonl", ".gz", ".zst", ".parquet", ".arrow")
 @click.option("--engine", type=click.Choice(["auto", "judge", "numpy", "fast", "gpu"]), default="auto",
               show_default=True, help="What screens a log of columns; `judge` judges every event.")  # fmt: skip
 @junit_option
+@sarif_option
 @json_option()
 def check(
     logs: tuple[str, ...], profile: Any, design: str | None, only: tuple[str, ...], quiet: float,
-    rooms: tuple[int | str, ...], since: float | None, follow: bool, engine: Any, junit: Path | None, as_json: bool,
+    rooms: tuple[int | str, ...], since: float | None, follow: bool, engine: Any, junit: Path | None,
+    sarif: Path | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Check event logs (NDJSON, also .gz, .zst or `-`; Parquet; Arrow; directories of them) against every law.
 
@@ -73,7 +83,7 @@ def check(
         raise Failure(str(error), USAGE) from error
     except LogError as error:
         raise Failure(str(error), error.exit_code) from error
-    return _put(report, only, judgements.Output("kvlatch check", as_json, junit))
+    return _put(report, only, judgements.Output("kvlatch check", as_json, junit, sarif=sarif))
 
 
 def _files(logs: tuple[str, ...]) -> Iterator[Path]:

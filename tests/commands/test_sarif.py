@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,6 +78,21 @@ def test_a_rule_explains_its_law(document: str) -> None:
     assert list(rules) == [one.law for one in JUDGEMENTS]
     assert rules["no-crash"]["shortDescription"]["text"] == LAWS["no-crash"]
     assert BY_NAME["terminal-sticky"].reports[0] in rules["terminal-sticky"]["help"]["text"]
+
+
+@pytest.mark.parametrize(
+    "command", [["check", "tests/logs/seed.ndjson"], ["conform", "manager_max:Adapter", "--only", "terminal-sticky"]]
+)
+def test_the_commands_write_it(command: list[str], tmp_path: Path) -> None:
+    """From a checkout's examples: the broken law is a result, and the exit code stays 1."""
+    root = HERE.parents[2]
+    folder = root / "examples" / "python" if command[0] == "conform" else root
+    path = tmp_path / "out.sarif"
+    arguments = [sys.executable, "-m", "kvlatch", *command, "--sarif", str(path)]
+    done = subprocess.run(arguments, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1, done.stderr
+    found = Sarif.model_validate_json(path.read_text())
+    assert "terminal-sticky" in [result.rule_id for result in found.runs[0].results or []]
 
 
 def test_what_was_not_judged_is_not_lost(document: str) -> None:
