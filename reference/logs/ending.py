@@ -52,10 +52,11 @@ WHY: Final[Mapping[str, str]] = {
     REUSABLE: "no room id was used twice",
     NO_CRASH: "no ends of threads are logged",
     NO_DEADLOCK: "a log does not show who waits for whom",
-    TOLD_ONCE: "nothing that decode is told is logged",
+    TOLD_ONCE: "no tell is logged that is of Success or says its request",
 }
 """Why a law was not judged: what was missing."""
 _ENDED: Final = {"take", "end"}
+_TRANSFERS: Final = {"post", "arrive"}
 
 
 @attrs.frozen
@@ -102,9 +103,16 @@ def reasons(ended: Ending) -> dict[str, str]:
 def _that_count(judge: Judge) -> tuple[list[Finding], dict[str, str]]:
     """The findings for which the log says enough; of the others, what it would have to say."""
     kept, unsaid = [], {}
+    sending = {place: bool(table.ops & _TRANSFERS) for place, table in judge.tables.items()}
     for finding in judge.findings:
         missing = finding.needs - judge.tables[finding.node, finding.rank].ops
-        if not missing:
+        elsewhere = "waiting" in finding.needs and any(sending.values()) and not sending[finding.node, finding.rank]
+        if elsewhere:
+            unsaid[finding.law] = (
+                f"{name_of(finding.room, finding.node, finding.rank)} went from Bootstrapping to Success, and "
+                "transfers are logged in other tables, not in this one"
+            )
+        elif not missing:
             kept.append(finding)
         elif "waiting" in missing:
             unsaid[finding.law] = (
@@ -126,7 +134,7 @@ def _left_behind(judge: Judge, table: Table, room: Room, entry: Entry) -> Iterat
     life, silence = entry.life, _silence(table, entry)
     silent = silence is not None and silence >= judge.quiet
     where = table.node, table.rank
-    if entry.status in LIVE:
+    if entry.status in LIVE and not entry.unsure:
         why = _why_pinned(table, entry, life)
         if not why and silent:
             why = f"although nothing has happened to it for {silence:,.0f} s (the limit is {judge.quiet:,.0f} s)"

@@ -77,8 +77,8 @@ class Life:
     """One request on one entry. ``again``: it is not the first one there. ``over``: its entry has been cleared."""
 
     __slots__ = (
-        "again", "created", "doubtful", "given_up", "latch", "over", "pages", "phase", "request", "successes", "thread",
-        "wire", "work",
+        "again", "created", "doubtful", "given_up", "latch", "over", "pages", "phase", "request", "thread",
+        "told", "wire", "work",
     )  # fmt: skip
 
     def __init__(self, request: str | None, *, again: bool) -> None:
@@ -91,8 +91,8 @@ class Life:
         self.phase = "new"
         self.latch = self.wire = self.pages = "none"
         self.over = self.given_up = self.doubtful = False
-        self.successes = 0
-        """How often decode was told Success."""
+        self.told: set[tuple[str | None, str | None]] = set()
+        """Who was told what: peer and status."""
         self.work: Work | None = None
 
     def take_in(self, event: Event) -> None:
@@ -103,7 +103,7 @@ class Life:
         elif op == "release":
             self.pages = "released" if self.pages in ("none", "held") else "released twice"
         elif op == "tell":
-            self.successes += event.incoming == S
+            self.told.add((event.peer, event.incoming))
             self.wire = event.incoming or "" if self.wire in ("none", event.incoming) else "both"
         elif op == "conclude":
             self.latch = event.incoming or "" if self.latch == "none" else self.latch
@@ -128,12 +128,14 @@ class Entry:
 
     __slots__ = (
         "aborted", "broken", "first", "hearing", "infos", "left_by", "life", "looked", "moved", "outcome", "past",
-        "status", "thread", "time", "waited",
+        "status", "thread", "time", "unsure", "waited",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.status: str | None = None
         """What the table showed last; None if nobody knows."""
+        self.unsure = False
+        """Somebody has written since, and the log does not say what the table showed then."""
         self.left_by = ""
         """The operation that showed it first."""
         self.first = "none"
@@ -160,6 +162,7 @@ class Entry:
 
     def show(self, event: Event, status: str) -> None:
         """The table shows a status."""
+        self.unsure = False
         if status != self.status:
             self.status, self.left_by = status, event.op
             self.waited |= status in (W, T)

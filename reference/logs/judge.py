@@ -23,7 +23,7 @@ import attrs
 
 from kvlatch.reference.laws import NO_CRASH, TOLD_ONCE
 from kvlatch.reference.logs.entry import Entry, Life
-from kvlatch.reference.logs.events import LIVE, TABLE_OPS, Event, Room, name_of
+from kvlatch.reference.logs.events import LIVE, STATUSES, TABLE_OPS, Event, Room, name_of
 from kvlatch.reference.logs.laws import MERGE, Seen, broken_in, expected, of_profile
 from kvlatch.spec.designs import Design
 from kvlatch.spec.properties import BY_NAME
@@ -151,7 +151,8 @@ class Judge:
         life = self._create(table, entry, event) if event.op == "create" else entry.life_of(event)
         if entry.hearing:
             entry.hear(event, life)
-        own = life.request is not None and event.op == "write" and status in (F, S)
+        ends = status in (F, S) or (status is None and event.incoming in (None, F, S))
+        own = life.request is not None and event.op == "write" and ends
         if life is entry.life and (own or event.op == "abort"):
             life.given_up = True
         if event.op == "abort":
@@ -160,6 +161,7 @@ class Judge:
             self.silent += event.op != "create"
             if event.op == "create":
                 entry.status, entry.first = None, "none"
+            entry.unsure = event.op in ("write", "abort") or (entry.unsure and event.op != "create")
         elif event.op == "clear":
             self._clear(table, entry, event, life)
         else:
@@ -186,7 +188,7 @@ class Judge:
         elif life is before and life.over:
             life = entry.begin(event.request)
         before = before if life is not before else next(iter(entry.past), before)
-        if life is not before and before.created and not before.over and entry.status in LIVE:
+        if life is not before and before.created and not before.over and entry.status in LIVE and not entry.unsure:
             live = before.latch == "none"
             by = f" by {event.thread!r}" if event.thread is not None else ""
             who = f"request {event.request}" if event.request is not None else "a second request"
@@ -260,7 +262,8 @@ class Judge:
             seen = entry.seen(newest)._replace(status=status, phase="boot" if event.op == "create" else newest.phase)
             if REUSABLE in broken_in(seen):
                 laws.append(REUSABLE)
-        if status == S and entry.status == B and event.op == "write" and entry.left_by in ("create", "write"):
+        waits = entry.status == B and entry.left_by in ("create", "write") and not entry.unsure
+        if status == S and waits and event.op == "write":
             self._break(
                 table, entry, event, COMPLETE, "",
                 f"Success over Bootstrapping ({_did(event)}): nothing was transferred. {BY_NAME[COMPLETE].says}",
@@ -269,7 +272,7 @@ class Judge:
         return laws
 
     def _merge(self, table: Table, entry: Entry, event: Event, before: str | None, status: str) -> None:
-        if self.design is None or before is None:
+        if self.design is None or before is None or entry.unsure:
             return
         stored = expected(self.design, before, event)
         if stored is None:
@@ -290,6 +293,8 @@ class Judge:
             life = entry.begin(None)
         if event.op in ("infos", "forget", "end"):
             entry.hear(event, life)
+        if event.op == "tell":
+            self._told(table, entry, event, life)
         life.take_in(event)
         entry.moved = _later(entry.moved, event.time)
         if event.op == "end":
@@ -297,13 +302,29 @@ class Judge:
             if event.error is not None:
                 who = f"thread {event.thread}" if event.thread else "a thread"
                 self._break(table, entry, event, NO_CRASH, "", f"{who} died: {event.error}")
-        if event.op == "tell":
-            self._look(entry, TOLD_ONCE)
-            if life.successes > 1:
-                self._break(table, entry, event, TOLD_ONCE, "", "decode was told Success a second time")
         if event.op == "settle":
             self._settled(table, entry, event, life)
         self._evaluate(table, entry, event, life)
+
+    def _told(self, table: Table, entry: Entry, event: Event, life: Life) -> None:
+        """Hold what decode is told against what it was told before; ``life`` has not taken the event in yet.
+
+        Without the request a second Failed may be about another one: only a second Success is judged then.
+        """
+        known = event.request is not None
+        if not known and event.incoming != S:
+            return
+        self._look(entry, TOLD_ONCE)
+        says = ""
+        if (event.peer, event.incoming) in life.told:
+            says = f"decode was told {event.incoming} a second time"
+        elif known and life.over and life is not entry.life and entry.life.created:
+            early = entry.time is not None and event.time is not None and event.time < entry.time
+            says = (
+                "" if early else f"decode is told {event.incoming} about {life.name}, and {entry.life.name} has the id"
+            )
+        if says:
+            self._break(table, entry, event, TOLD_ONCE, "", says)
 
     def _settled(self, table: Table, entry: Entry, event: Event, life: Life) -> None:
         if life.pages == "held":
@@ -327,6 +348,8 @@ class Judge:
         if life.wire != "none" and life.latch != "none":
             self._look(entry, ONE_OUTCOME)
         broken = broken_in(seen)
+        if broken and entry.unsure and life is entry.life:  # broken, whatever the table shows now
+            broken = broken.intersection(*(broken_in(seen._replace(status=status)) for status in STATUSES))
         for law in _OF_REQUEST:
             if law in broken and not entry.broken & BIT[law]:
                 chunks = f"1 {seen.chunk}" if law == COMPLETE else ""

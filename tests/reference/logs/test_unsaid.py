@@ -1,0 +1,86 @@
+"""What a log does not show, what decode is told, and what the two ends of a request say of each other."""
+
+from pathlib import Path
+
+import pytest
+
+from kvlatch.spec.designs import DESIGNS
+from tests.reference.logs.log_files import Row
+from tests.reference.logs.test_judge import BOOT, CLEAR, DONE, LIFE, WAIT, answers, broken, of
+
+# --------------------------------------------------------------------------------------------------------------------
+# Statuses that were not observed
+
+
+@pytest.mark.parametrize("op", ["write", "abort"])
+def test_after_a_write_that_was_not_observed_the_status_is_not_known(tmp_path: Path, op: str) -> None:
+    """Nothing is concluded from the status before it: no jump to Success, no overlap, no merge, no pin."""
+    hidden = {"op": op} | ({"incoming": "WaitingForInput"} if op == "write" else {})
+    known = [{**row, "room": 1} for row in LIFE]
+    assert "success-complete" in broken(of(tmp_path, *known, BOOT, DONE))
+    assert "success-complete" not in broken(of(tmp_path, *known, BOOT, hidden, DONE))
+    assert "room-reusable/overlap" in broken(of(tmp_path, BOOT, BOOT))
+    assert "room-reusable/overlap" not in broken(of(tmp_path, BOOT, hidden, BOOT))
+    late = [{**row, "room": 1, "time": 1000.0} for row in LIFE]
+    assert "settlement" in broken(of(tmp_path, {**BOOT, "time": 0}, *late))
+    assert "settlement" not in broken(of(tmp_path, {**BOOT, "time": 0}, {**hidden, "time": 1}, *late))
+    stored = {"op": "write", "incoming": "Success", "status": "Failed"}
+    latch = DESIGNS["latch"]
+    assert "merge" in of(tmp_path, BOOT, stored, design=latch).laws
+    assert "merge" not in of(tmp_path, BOOT, hidden, stored, design=latch).laws
+
+
+def test_a_wake_up_that_was_not_observed_is_not_lost(tmp_path: Path) -> None:
+    """Metadata is there, and whether its write came through is not known; a poll that reads Bootstrapping tells."""
+    infos: list[Row] = [{"op": "infos", "thread": "b"}, {"op": "write", "incoming": "WaitingForInput", "thread": "b"}]
+    rows = [BOOT, *infos, {"op": "end", "thread": "b"}]
+    assert broken(of(tmp_path, *rows, version=2)) == set()
+    lost = [BOOT, infos[0], {"op": "end", "thread": "b"}]
+    assert broken(of(tmp_path, *lost, version=2)) == {"no-lost-wakeup"}
+
+
+def test_a_terminal_status_stays_known(tmp_path: Path) -> None:
+    """Whatever a write in between has left, somebody has taken Failed away."""
+    failed = {"op": "abort", "status": "Failed"}
+    hidden = {"op": "write", "incoming": "Transferring"}
+    assert broken(of(tmp_path, BOOT, failed, hidden, DONE)) == {"terminal-sticky", "no-resurrection"}
+
+
+def test_a_table_without_transfers_beside_one_that_has_them(tmp_path: Path) -> None:
+    """Decode's table has no posts: Success over Bootstrapping is judged there only if the log says it logs them."""
+    sent: list[Row] = [{"op": "post", "chunk": 0, "thread": "w"}, {"op": "arrive", "chunk": 0, "thread": "w"}]
+    prefill = [{**row, "node": "p"} for row in [*LIFE[:3], *sent, *LIFE[3:]]]
+    decode = [{**row, "node": "d"} for row in [{**BOOT, "room": 8}, {**WAIT, "room": 8}, BOOT, DONE]]
+    report = of(tmp_path, *prefill, *decode, version=2)
+    assert broken(report) == set()
+    [reason] = [str(one.answer) for one in report.judgements if one.law == "success-complete"]
+    assert reason.startswith("room 7 on d went from Bootstrapping to Success, and transfers are logged in other tables")
+    declared = of(tmp_path, *prefill, *decode, version=2, header={"ops": ["post", "arrive"]})
+    assert broken(declared) == {"success-complete"}
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# What decode is told
+
+
+@pytest.mark.parametrize("incoming", ["Failed", "Success"])
+def test_decode_is_told_once(tmp_path: Path, incoming: str) -> None:
+    """Twice is found; each of two peers once is not twice; a second Failed is judged only where its request is said."""
+    tell = {"op": "tell", "incoming": incoming, "peer": "d0", "request": "1"}
+    assert broken(of(tmp_path, tell, tell, version=2)) == {"told-once"}
+    once = of(tmp_path, tell, {**tell, "peer": "d1"}, version=2)
+    assert answers(once)["told-once"] == "kept"
+    nameless = {**tell, "request": None}
+    verdict = {"Failed": "not judged", "Success": "broken"}[incoming]
+    assert answers(of(tmp_path, nameless, nameless, version=2))["told-once"] == verdict
+
+
+def test_decode_is_told_in_the_life_of_the_request(tmp_path: Path) -> None:
+    """Not when the next one has been created; before that, or by a clock that says so, it is in time."""
+    first: list[Row] = [{**row, "request": "1"} for row in (BOOT, {"op": "abort", "status": "Failed"}, CLEAR)]
+    second = {**BOOT, "request": "2", "time": 2.0}
+    tell = {"op": "tell", "incoming": "Failed", "request": "1", "time": 3.0}
+    assert broken(of(tmp_path, *first, second, tell, version=2)) == {"told-once"}
+    assert broken(of(tmp_path, *first, tell, second, version=2)) == set()
+    assert broken(of(tmp_path, *first, second, {**tell, "time": 1.0}, version=2)) == set()
+    assert broken(of(tmp_path, *first, second, {**tell, "request": "2"}, version=2)) == set()
