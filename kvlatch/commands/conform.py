@@ -26,11 +26,11 @@ from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.laws import UnknownLaw, select
 from kvlatch.reference.loader import NotLoadable, load
 from kvlatch.reference.oracle import vectors
-from kvlatch.reference.oracle.adapter import InProcess
 from kvlatch.reference.oracle.checks import laws_of
 from kvlatch.reference.oracle.examine import Report, examine, judged
 from kvlatch.reference.oracle.explore import replay
 from kvlatch.reference.oracle.findings import text_of
+from kvlatch.reference.oracle.inprocess import InProcess
 from kvlatch.reference.oracle.merge_table import as_merge, extract
 from kvlatch.reference.oracle.moves import Player
 from kvlatch.reference.oracle.process import Process

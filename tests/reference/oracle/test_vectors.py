@@ -18,9 +18,9 @@ from kvlatch.proofs.columns import Columns
 from kvlatch.proofs.search import explore
 from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.oracle import vector_plays, vectors
-from kvlatch.reference.oracle.adapter import InProcess
 from kvlatch.reference.oracle.checks import LAWS, examine, laws_of
 from kvlatch.reference.oracle.explore import Play, replay
+from kvlatch.reference.oracle.inprocess import InProcess
 from kvlatch.reference.oracle.moves import Bounds, Seen
 from kvlatch.reference.oracle.process import Process, reply
 from kvlatch.reference.oracle.spec_manager import SpecManager
