@@ -1,4 +1,4 @@
-"""What the end of a log shows: requests that are stuck, entries and pages that were left behind, and both ends of one.
+"""What the end of a log shows: requests that are stuck, and entries and pages that were left behind.
 
 A log ends somewhere, and a request that is live there may be on its way. It is called *pinned* if it is live although
 its entry had been terminal (whoever settles terminal requests is done with it), if nothing has happened to it for
@@ -18,6 +18,7 @@ from typing import Final
 import attrs
 
 from kvlatch.reference.laws import NO_CRASH, NO_DEADLOCK, TOLD_ONCE
+from kvlatch.reference.logs.ends import both_ends
 from kvlatch.reference.logs.entry import Entry, Life
 from kvlatch.reference.logs.events import LIVE, STATUSES, Room, name_of
 from kvlatch.reference.logs.judge import (
@@ -89,7 +90,7 @@ def ending(judge: Judge) -> Ending:
             running += not laws and entry.status in LIVE
             for law in _settled(entry, laws):
                 looks[law] = looks.get(law, 0) + 1
-    both, pairs = _both_ends(judge)
+    both, pairs = both_ends(judge)
     looks[ONE_OUTCOME] = looks.get(ONE_OUTCOME, 0) + pairs
     pinned.sort(key=lambda finding: (str(finding.node), str(finding.rank), str(finding.room)))
     return Ending((*kept, *pinned, *both), looks, unsaid, final, left, running)
@@ -168,39 +169,3 @@ def _settled(entry: Entry, broken: set[str]) -> Iterator[str]:
     timed = entry.moved is not None or (life.work is not None and life.work.ended)
     if NO_PIN in broken or (entry.waited and timed and (over or entry.status in (F, S))):
         yield NO_PIN
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# Both ends of a request
-
-
-def _both_ends(judge: Judge) -> tuple[list[Finding], int]:
-    """Rooms that two nodes have, on the same rank, and that ended in another way on each; and how many there are.
-
-    A room whose id was used twice, or that somebody gave up on one side, is left out: that side may end alone.
-    """
-    if len({node for node, _ in judge.tables}) < 2:
-        return [], 0
-    ends: dict[tuple[str | None, Room], list[tuple[Table, Entry]]] = {}
-    for table in judge.tables.values():
-        for room, entry in table.entries.items():
-            ends.setdefault((table.rank, room), []).append((table, entry))
-    found, pairs = [], 0
-    for (rank, room), sides in ends.items():
-        if len(sides) != 2 or any(entry.past for _, entry in sides):
-            continue
-        (one, first), (other, second) = sides
-        outcomes = _outcome(first), _outcome(second)
-        if "none" in outcomes:
-            continue
-        pairs += 1
-        if outcomes[0] != outcomes[1] and not (first.aborted or second.aborted):
-            said = f"it ended as {outcomes[0]} on {one.node} and as {outcomes[1]} on {other.node}"
-            finding = Finding(ONE_OUTCOME, room, None, rank, 0, f"{said}: {BY_NAME[ONE_OUTCOME].says}", "both-ends")
-            found.append(finding)
-    return found, pairs
-
-
-def _outcome(entry: Entry) -> str:
-    """How the only request of an entry has ended, as far as the log says."""
-    return entry.life.latch if entry.life.latch != "none" else entry.outcome

@@ -77,7 +77,7 @@ class Life:
     """One request on one entry. ``again``: it is not the first one there. ``over``: its entry has been cleared."""
 
     __slots__ = (
-        "again", "created", "doubtful", "given_up", "latch", "over", "pages", "phase", "request", "thread",
+        "aborted", "again", "created", "doubtful", "given_up", "latch", "over", "pages", "phase", "request", "thread",
         "told", "wire", "work",
     )  # fmt: skip
 
@@ -90,6 +90,8 @@ class Life:
         """Who created it."""
         self.phase = "new"
         self.latch = self.wire = self.pages = "none"
+        self.aborted = False
+        """The client or decode has given it up, says an abort."""
         self.over = self.given_up = self.doubtful = False
         self.told: set[tuple[str | None, str | None]] = set()
         """Who was told what: peer and status."""
@@ -127,7 +129,7 @@ class Entry:
     """One entry: what the table showed last, since when, and whose it is."""
 
     __slots__ = (
-        "aborted", "broken", "first", "hearing", "infos", "left_by", "life", "looked", "moved", "outcome", "past",
+        "broken", "first", "hearing", "infos", "left_by", "life", "looked", "moved", "outcome", "past",
         "status", "thread", "time", "unsure", "waited",
     )  # fmt: skip
 
@@ -142,8 +144,6 @@ class Entry:
         """The first terminal status since the entry was made."""
         self.outcome = "none"
         """The first terminal status ever."""
-        self.aborted = False
-        """Somebody has given a request on it up."""
         self.thread: str | None = None
         """Who saw that status last, and when."""
         self.time: float | None = None

@@ -48,7 +48,7 @@ NEEDS: Final = {COMPLETE: {"arrive"}, HELD: {"arrive"}, WAKEUP: {"end"}}
 class Finding:
     """A law that is broken in one entry, at one line; ``before`` and ``after`` are statuses where they broke it.
 
-    ``needs`` are operations that must be logged somewhere on that node for the finding to count.
+    ``needs`` are operations that must be logged somewhere in that table for the finding to count.
     """
 
     law: str
@@ -156,7 +156,7 @@ class Judge:
         if life is entry.life and (own or event.op == "abort"):
             life.given_up = True
         if event.op == "abort":
-            entry.aborted = True
+            life.aborted = True
         if status is None:
             self.silent += event.op != "create"
             if event.op == "create":

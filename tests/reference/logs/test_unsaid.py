@@ -84,3 +84,47 @@ def test_decode_is_told_in_the_life_of_the_request(tmp_path: Path) -> None:
     assert broken(of(tmp_path, *first, tell, second, version=2)) == set()
     assert broken(of(tmp_path, *first, second, {**tell, "time": 1.0}, version=2)) == set()
     assert broken(of(tmp_path, *first, second, {**tell, "request": "2"}, version=2)) == set()
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Both ends of a request
+
+FAIL: Row = {"op": "write", "incoming": "Failed", "status": "Failed"}
+ABORT: Row = {"op": "abort", "status": "Failed"}
+
+
+def end_of(node: str, ended: Row, ranks: int = 1, request: str | None = None) -> list[Row]:
+    """What a node logs of a request that ends like that; prefill (node p) also tells decode."""
+    told: list[Row] = [{"op": "tell", "incoming": ended["status"], "peer": "d"}] if node == "p" else []
+    rows = [BOOT, WAIT, ended, *told, {"op": "conclude", "incoming": ended["status"]}, CLEAR]
+    name = {"request": request} if request else {}
+    return [{**row, **name, "node": node, "rank": str(rank)} for rank in range(ranks) for row in rows]
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize(
+    ("prefill", "decode", "disagree"),
+    [(DONE, DONE, False), (FAIL, FAIL, False), (ABORT, FAIL, False), (DONE, FAIL, True), (DONE, ABORT, False),
+     (FAIL, DONE, True), (ABORT, DONE, True), (ABORT, ABORT, False)],
+)  # fmt: skip
+def test_an_abort_explains_that_decode_failed_never_that_it_succeeded(
+    tmp_path: Path, prefill: Row, decode: Row, ranks: int, disagree: bool
+) -> None:
+    """Prefill's ranks against decode's, alone or as a group, in the first request of a room and in its second."""
+    both = end_of("p", prefill, ranks) + end_of("d", decode)
+    assert broken(of(tmp_path, *both, version=2)) == ({"one-outcome/both-ends"} if disagree else set())
+    first = end_of("p", DONE, ranks, "1") + end_of("d", DONE, 1, "1")
+    second = end_of("p", prefill, ranks, "2") + end_of("d", decode, 1, "2")
+    for rows in (first + second, [{**row, "request": "3"} for row in second] + first):
+        assert broken(of(tmp_path, *rows, version=2)) == ({"one-outcome/both-ends"} if disagree else set())
+
+
+def test_ends_that_cannot_be_paired(tmp_path: Path) -> None:
+    """Requests that the nodes number otherwise, ranks that do not agree after an abort, an end that is not shown."""
+    first = end_of("p", DONE, 1, "1") + end_of("p", ABORT, 1, "2")
+    assert broken(of(tmp_path, *first, *end_of("d", DONE, 1, "2"), version=2)) == set()
+    mixed = end_of("p", DONE, 2)[:6] + [{**row, "rank": "1"} for row in end_of("p", ABORT)]
+    assert broken(of(tmp_path, *mixed, *end_of("d", DONE), version=2)) == set()
+    unfinished = [row for row in end_of("p", DONE, 2) if row["op"] not in ("conclude", "tell") or row["rank"] == "0"]
+    unfinished = [row for row in unfinished if row["rank"] == "0" or row.get("status") in ("Bootstrapping", None)]
+    assert broken(of(tmp_path, *unfinished, *end_of("d", FAIL), version=2)) == set()
