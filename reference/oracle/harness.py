@@ -161,7 +161,8 @@ class World:
             active.pop(move.thread, None)
             if seen.held is not None:
                 active[move.thread] = attrs.evolve(mine, at=seen.held, trail=seen.trail, blocked=seen.blocked)
-        if move.told and not any(one.locks for one in seen.threads or ()):  # nobody reads what is half done
+        # what the table says in the middle of a critical section, nobody reads
+        if move.told and not any(one.locks for one in seen.threads or () if one.thread == move.thread):
             life = life.observed(seen.status)
         life = life.did(seen, mine.call.request, late=mine.late) if mine is not None else life.did(seen)
         if seen.held is None and mine is not None and not seen.faults and not seen.hung:
