@@ -258,7 +258,8 @@ class Judge:
         if status == B and entry.status in (W, T):
             self._look(entry, WAKEUP)
             laws += [law for law in broken_in(Seen(status, infos="first")) if law == WAKEUP]
-        if newest.again and not newest.doubtful and (event.op == "create" or life is not newest):
+        decides = life is not newest and event.op != "poll" and status != entry.status and not entry.unsure
+        if newest.again and not newest.doubtful and (event.op == "create" or decides):
             seen = entry.seen(newest)._replace(status=status, phase="boot" if event.op == "create" else newest.phase)
             if REUSABLE in broken_in(seen):
                 laws.append(REUSABLE)
@@ -311,8 +312,7 @@ class Judge:
 
         Without the request a second Failed may be about another one: only a second Success is judged then.
         """
-        known = event.request is not None
-        if not known and event.incoming != S:
+        if not (known := event.request is not None) and event.incoming != S:
             return
         self._look(entry, TOLD_ONCE)
         says = ""

@@ -59,6 +59,19 @@ def test_a_table_without_transfers_beside_one_that_has_them(tmp_path: Path) -> N
     assert broken(declared) == {"success-complete"}
 
 
+def test_a_late_write_that_changes_nothing_decides_nothing(tmp_path: Path) -> None:
+    """The first request's metadata comes again and finds the second one's Transferring; an abort that fails it does."""
+    rows: list[Row] = [{**row, "request": "1"} for row in LIFE]
+    rows += [{**row, "request": "2"} for row in LIFE[:3]]
+    late = {"op": "write", "incoming": "WaitingForInput", "status": "Transferring", "request": "1"}
+    assert broken(of(tmp_path, *rows, late, version=2)) == set()
+    hidden = {"op": "write", "incoming": "Transferring", "request": "2"}
+    assert broken(of(tmp_path, *rows[:-1], hidden, late, version=2)) == set()
+    assert broken(of(tmp_path, *rows, {"op": "abort", "status": "Failed", "request": "1"}, version=2)) == {
+        "room-reusable"
+    }
+
+
 # --------------------------------------------------------------------------------------------------------------------
 # What decode is told
 
