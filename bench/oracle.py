@@ -132,10 +132,10 @@ def run(subject: Subject, build: str) -> Outcome:
         last = err.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
         try:
             verdicts, says = parsed(out.read_text(encoding="utf-8", errors="replace"))
-            error = ""
+            problem = ""
         except (ValueError, KeyError, TypeError):
-            verdicts, says, error = {}, {}, last[0] if last else NO_REPORT
-    return Outcome(subject.name, _digest(subject, build), code, verdicts, says, seconds, clock, error)
+            verdicts, says, problem = {}, {}, last[0] if last else NO_REPORT
+    return Outcome(subject.name, _digest(subject, build), code, verdicts, says, seconds, clock, problem)
 
 
 def _waited(process: subprocess.Popen[bytes], until: float) -> tuple[int | None, float]:
@@ -285,7 +285,10 @@ def report(chosen: Sequence[Subject], result: Sequence[Score], left: int) -> str
 
 def select(everyone: Sequence[Subject], only: Sequence[str], sample: int | None) -> list[Subject]:
     """Those whose name or kind of subject fits a pattern, and of these a sample that is the same each time."""
-    fits = lambda subject, pattern: fnmatch.fnmatchcase(subject.name, pattern) or subject.expected == pattern  # noqa: E731
+
+    def fits(subject: Subject, pattern: str) -> bool:
+        return fnmatch.fnmatchcase(subject.name, pattern) or subject.expected == pattern
+
     chosen = [subject for subject in everyone if not only or any(fits(subject, pattern) for pattern in only)]
     if sample is not None and sample < len(chosen):
         drawn = set(random.Random(0).sample([s.name for s in chosen], sample))  # noqa: S311  # no secret
