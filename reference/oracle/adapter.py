@@ -47,8 +47,8 @@ class Probe:
 class Adapter(Protocol):
     """A manager as the oracle drives it, in the role of prefill.
 
-    ``room`` is the id that the client chose, ``request`` is 1 for the first request on it and 2 for another one: a
-    manager that does not tell them apart ignores it. Chunks are numbered from 0, ``last`` marks the last. Methods are
+    ``room`` is the id that the client chose, ``request`` counts the requests on it from 1: a manager that does not tell
+    them apart ignores it. Chunks are numbered from 0, ``last`` marks the last. Methods are
     called by several threads: ``create``, ``poll``, ``abort`` and ``clear`` by the scheduler, ``metadata`` and
     ``abort_notice`` by the bootstrap thread, ``start`` and ``finish`` by the transfer workers.
     """
