@@ -1,0 +1,54 @@
+"""Check a batch of mutants of a log: ``python -m tests.reference.logs.fuzz LOG MUTANT BATCH COUNT``.
+
+A process of its own; exit 0 if each got an answer or one line. A fork would be quicker, and stand still where Arrow's
+threads hold a lock.
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+import sys
+from pathlib import Path
+
+from kvlatch.reference.logs.check import check
+from kvlatch.reference.logs.events import LogError
+
+MEMORY = 4 << 30
+"""Bytes of address space: a length that was mutated into terabytes is refused, not tried."""
+
+
+def mutated(data: bytes, chance: random.Random) -> bytes:
+    """Bytes flipped, put in, taken out, or the end cut off."""
+    found = bytearray(data)
+    for _ in range(chance.choice((1, 1, 1, 2, 5))):
+        at, how = chance.randrange(len(found) or 1), chance.random()
+        if how < 0.7 and found:
+            found[at] = chance.randrange(256)
+        elif how < 0.8:
+            del found[at:]
+        elif how < 0.9:
+            found[at:at] = chance.randbytes(3)
+        else:
+            del found[at : at + chance.randrange(20)]
+    return bytes(found)
+
+
+def main() -> None:
+    """Write down the seed of each mutant before it is checked, so that the one which ends the process is known."""
+    log, path = Path(sys.argv[1]), Path(sys.argv[2])
+    batch, count = int(sys.argv[3]), int(sys.argv[4])
+    data = log.read_bytes()
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    for seed in range(batch * count, (batch + 1) * count):
+        path.with_suffix(".seed").write_text(str(seed))
+        path.write_bytes(mutated(data, random.Random(seed)))  # noqa: S311  # for no secret
+        try:
+            check(path)
+        except LogError as error:
+            if "\n" in str(error):
+                raise
+
+
+if __name__ == "__main__":
+    main()
