@@ -128,8 +128,9 @@ def test_a_name_that_is_not_utf_8_can_be_said(tmp_path: Path) -> None:
 def test_ctrl_c_exits_130_at_once(to_all: bool) -> None:
     """In the middle of the proofs, with processes at work: one line, no traceback, and nobody goes on working."""
     with subprocess.Popen(
-        [*COMMAND, "prove", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
+        # In the background of a shell ^C is ignored, and a process inherits that.
+        ["/usr/bin/env", "--default-signal=INT", *COMMAND, "prove", "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     ) as process:  # fmt: skip
         try:
             assert process.stdout is not None

@@ -46,7 +46,7 @@ def test_a_gap_is_a_step_from_a_state_that_the_lemmas_allow(workers: int) -> Non
     (release,) = (o for o in undrained.inductive if o.name == "step release")
     found = gap(undrained, release)
     assert found.lemma == "drained"
-    assert (found.before["phase"], found.after) == ("releasing", {"phase": "done"})
+    assert (found.before["phase"], found.after["phase"]) == ("releasing", "done")
     assert found.before["worker_0"] not in ("idle", "taken")
     assert found.lines[0] == "step release does not keep the lemma 'drained'"
     assert len(found.lines) == 3

@@ -267,7 +267,7 @@ def test_a_log_that_is_being_written_is_followed(tmp_path: Path) -> None:
     """A line as soon as a law breaks, also of an event that came in two parts; an interrupt ends in the report."""
     path = ndjson(tmp_path / "log", [{"room": 7, **BOOT}])
     # In the background of a shell ^C is ignored, and a process inherits that.
-    command = ["env", "--default-signal=INT", sys.executable, "-m", "kvlatch", "check", str(path), "--follow"]
+    command = ["/usr/bin/env", "--default-signal=INT", sys.executable, "-m", "kvlatch", "check", str(path), "--follow"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         text = json.dumps({"room": 7, "op": "abort", "status": "Failed"}) + "\n" + json.dumps({"room": 7, **MOVE})
