@@ -145,7 +145,7 @@ def _waited(process: subprocess.Popen[bytes], until: float) -> tuple[int | None,
         if pid:
             process.returncode = os.waitstatus_to_exitcode(status)
             return process.returncode, used.ru_utime + used.ru_stime
-        time.sleep(0.02)
+        time.sleep(0.02)  # wait4, which says how much was used, has no time limit
     os.killpg(process.pid, signal.SIGKILL)
     _, _, used = os.wait4(process.pid, 0)
     process.returncode = -signal.SIGKILL

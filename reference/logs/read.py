@@ -17,7 +17,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Final, Protocol
+from typing import IO, Any, Final, Protocol, cast
 
 import attrs
 
@@ -110,10 +110,10 @@ def _opened(path: Path, start: bytes) -> IO[bytes]:
     """The text of a log, unpacked."""
     source: Any = sys.stdin.buffer if str(path) in STDIN else path
     if start.startswith(_GZIP):
-        return gzip.open(source)  # type: ignore[return-value]
+        return cast("IO[bytes]", gzip.open(source))
     if start.startswith(_ZSTD):
         return io.BufferedReader(compressed_stream(path, source), 1 << 16)
-    return source if source is not path else path.open("rb")  # type: ignore[no-any-return]
+    return cast("IO[bytes]", source if source is not path else path.open("rb"))
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ class TextLog:
         """The next line; where the log is followed, wait for it, and for its end."""
         text = self._file.readline(_LONGEST_LINE)
         while self._follow and not text.endswith(b"\n") and len(text) < _LONGEST_LINE:
-            time.sleep(_LOOK_AGAIN)
+            time.sleep(_LOOK_AGAIN)  # a file wakes nobody when it grows
             text += self._file.readline(_LONGEST_LINE)
         return text
 

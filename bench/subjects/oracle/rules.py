@@ -81,7 +81,7 @@ class Handlers:
         self.newest = {}
 
     def do(self, room, request, event, *details):
-        raise NotImplementedError
+        raise NotImplementedError  # each architecture has its own
 
     def effects(self, room, request, todo):
         for what, *status in todo:

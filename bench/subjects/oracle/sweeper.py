@@ -25,7 +25,7 @@ class Adapter(Handlers):
 
     def sweep(self):
         while True:
-            time.sleep(0.01)
+            time.sleep(0.01)  # what this manager is about: it sweeps now and then
             with self.lock:
                 for key in self.due:
                     self.probe.release(*key)

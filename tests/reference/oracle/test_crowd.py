@@ -57,7 +57,7 @@ class Direct:
         return getattr(self.manager, call.event)(call.room, call.request, *details)
 
     def play(self, scripts: Sequence[Script]) -> list[Seen]:
-        raise NotImplementedError
+        raise NotImplementedError  # a crowd goes call by call
 
     def close(self) -> None:
         pass
