@@ -30,11 +30,12 @@ from kvlatch.proofs.parametric import AnyWorkers
 from kvlatch.proofs.processes import pool_of_cores
 from kvlatch.proofs.search import Search, explore
 from kvlatch.proofs.verdicts import Case, Proved, Refuted, Unknown, Verdict, earn
-from kvlatch.reference.loader import NotLoadable, load
+from kvlatch.reference.faults import Refused
+from kvlatch.reference.user_design import user_design
 from kvlatch.spec.designs import Design
 from kvlatch.spec.model import ANY, Action, Machine
 from kvlatch.spec.protocols import all_designs, protocol_of
-from kvlatch.spec.schema import AnyDesign, Atomicity, Choice, Property, Protocol, World
+from kvlatch.spec.schema import AnyDesign, Atomicity, Property, Protocol, World
 from kvlatch.spec.terms import State
 from kvlatch.spec.traces import SUFFIX, Trace
 
@@ -97,12 +98,9 @@ def design_of(name: str) -> AnyDesign:
         known_names = ", ".join(all_designs())
         raise UnknownName(f"no design is called {name!r}: known are {known_names}; your own is module:NAME")
     try:
-        design = load(name)
-    except NotLoadable as error:
+        return user_design(name)
+    except Refused as error:
         raise UnknownName(str(error)) from error
-    if not isinstance(design, Design | Choice):
-        raise UnknownName(f"{name} is a {type(design).__name__}, not a kvlatch.spec.designs.Design")
-    return design
 
 
 def room_design(name: str) -> Design:

@@ -37,11 +37,11 @@ def load(name: str) -> object:
         raise NotLoadable(f"{name}: {error.msg} ({error.filename}, line {error.lineno})") from error
     except (ImportError, AttributeError) as error:
         raise NotLoadable(f"{name}: {_place(error)}") from error
-    except Exception as error:  # the user's module may raise anything while it is imported
+    except BaseException as error:  # the user's module may raise anything while it is imported
         raise NotLoadable(f"{name}: {type(error).__name__}: {_place(error)}") from error
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """What went wrong, with the last line of the user's own code on the way there."""
     text = " ".join(str(error).split())
     frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if _is_theirs(frame)]

@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shlex
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +20,16 @@ from kvlatch.commands.exits import OK, UNKNOWN, USAGE, VIOLATED, Failure
 from kvlatch.proofs import pins
 from kvlatch.proofs.atlas import result
 from kvlatch.proofs.foreign import JudgedMerge, judge_merge
-from kvlatch.reference.faults import AdapterFault
+from kvlatch.reference.faults import AdapterFault, Refused
 from kvlatch.reference.laws import UnknownLaw, select
-from kvlatch.reference.loader import NotLoadable, load
-from kvlatch.reference.oracle import vectors
+from kvlatch.reference.oracle import confined, vectors
 from kvlatch.reference.oracle.checks import laws_of
-from kvlatch.reference.oracle.examine import Report, examine, judged
-from kvlatch.reference.oracle.explore import replay
+from kvlatch.reference.oracle.examine import examine, judged
+from kvlatch.reference.oracle.explore import Play, replay
 from kvlatch.reference.oracle.findings import text_of
-from kvlatch.reference.oracle.inprocess import InProcess
-from kvlatch.reference.oracle.merge_table import as_merge, extract
-from kvlatch.reference.oracle.moves import Player
+from kvlatch.reference.oracle.merge_table import as_merge
 from kvlatch.reference.oracle.process import Process
+from kvlatch.reference.oracle.results import Result
 from kvlatch.reference.published.wheels import PublishedError
 from kvlatch.spec.merges import Table
 from kvlatch.spec.schema import Profile
@@ -65,7 +61,7 @@ def answer(question: Question, output: judgements.Output) -> int:
         return _answered(question, output)
     except vectors.VectorError as error:
         raise Failure(str(error), USAGE) from error
-    except (AdapterFault, PublishedError) as error:
+    except (AdapterFault, PublishedError, Refused) as error:
         raise Failure(str(error), getattr(error, "exit_code", UNKNOWN)) from error
 
 
@@ -81,52 +77,65 @@ def _answered(question: Question, output: judgements.Output) -> int:
     if question.merge:
         if question.program is not None:
             raise Failure("--merge takes a Python adapter with an update(room, status): a program has none", USAGE)
-        return _merge(target, extract(_imported(target)), output)
-    with _player(question) as (player, subject):
-        if question.cases is not None:
-            return _vectors(player, question.cases, output)
-        if question.play is not None:
-            return _play(player, subject, question, output)
-        return _examined(player, subject, question, output)
+        return _merge(target, confined.extracted(_named(target)), output)
+    laws = _selected(laws_of(question.profile), question)
+    if question.program is None:
+        return _of_a_module(_named(target), laws, question, output)
+    return _of_a_program(question.program, laws, question, output)
 
 
 # --- Whom ---------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _player(question: Question) -> Iterator[tuple[Player, str]]:
-    if question.program is not None:
-        with Process(shlex.split(question.program)) as process:
-            yield process, f"--exec {shlex.quote(question.program)}"
-    elif question.target is not None:
-        in_process = InProcess(_imported(question.target))
-        try:
-            yield in_process, question.target
-        finally:
-            in_process.close()
-
-
-def _imported(name: str) -> Callable[[Any], Any]:
-    """What a reader's own ``module:NAME`` is, importable from here."""
+def _named(name: str) -> str:
+    """A reader's own ``module:NAME``: it is imported in a process of its own."""
     if ":" not in name:
         raise Failure(f"{name!r} is no manager: MODULE:MAKE_ADAPTER, sglang==VERSION, vllm==VERSION", USAGE)
+    return name
+
+
+def _of_a_module(name: str, laws: Sequence[str], question: Question, output: judgements.Output) -> int:
+    """Of an adapter in Python."""
+    if question.cases is not None:
+        return _vectors(confined.ran_vectors(name, question.cases), output)
+    if question.play is not None:
+        return output.write(_as_report(name, confined.played(name, laws, _text(question.play)), question))
+    result = confined.examined(name, laws, seed=question.seed, sequential=question.sequential)
+    return output.write(_as_report(name, result, question))
+
+
+def _of_a_program(command: str, laws: Sequence[str], question: Question, output: judgements.Output) -> int:
+    """Of a program, which has a process of its own anyway."""
+    subject = f"--exec {shlex.quote(command)}"
+    with Process(shlex.split(command)) as process:
+        if question.cases is not None:
+            outcomes = vectors.run(process, question.cases)
+            return _vectors(((one.as_json(), one.sentence, one.failed) for one in outcomes), output)
+        if question.play is not None:
+            again = _played(process, _text(question.play))
+            result = Result(judged(again, subject, laws), looked_at={"moves": len(again.moves)})
+        else:
+            found = examine(process, subject, laws, seed=question.seed, sequential=question.sequential)
+            result = Result.of(found)
+        return output.write(_as_report(subject, result, question))
+
+
+def _text(play: str) -> str:
+    """The play that a text or a file says."""
     try:
-        made = load(name)
-    except NotLoadable as error:
-        raise Failure(str(error), USAGE) from error
-    if not callable(made):
-        raise Failure(f"{name} is a {type(made).__name__}: it has to be called with a Probe to make an adapter", USAGE)
-    return made
+        return text_of(read(Path(play))) if play.endswith(SUFFIX) else play
+    except (TraceError, ValueError) as error:
+        raise Failure(f"--play: {error}", USAGE) from error
 
 
-# --- What is asked ------------------------------------------------------------------------------------------------
+def _played(process: Process, text: str) -> Play:
+    try:
+        return replay(process, text)
+    except ValueError as error:
+        raise Failure(f"--play: {error}", USAGE) from error
 
 
-def _examined(player: Player, subject: str, question: Question, output: judgements.Output) -> int:
-    laws = _selected(laws_of(question.profile), question)
-    with redirect_stdout(sys.stderr):  # what an adapter prints is not part of the report
-        report = examine(player, subject, laws, seed=question.seed, sequential=question.sequential)
-    return output.write(_as_report(report, question.only))
+# --- What is said -------------------------------------------------------------------------------------------------
 
 
 def _selected(laws: Sequence[str], question: Question) -> list[str]:
@@ -136,37 +145,24 @@ def _selected(laws: Sequence[str], question: Question) -> list[str]:
         raise Failure(str(error), USAGE) from error
 
 
-def _as_report(report: Report, only: tuple[str, ...]) -> judgements.Report:
-    """The oracle's report, to be put out as any other."""
-    plays = {law: str(finding.play) for law, finding in report.findings.items()}
-    members = {"plays": plays, "complete": report.complete, "seed": report.seed}
-    return judgements.Report(report.subject, report.judgements, only, report.looked_at, members, report.notes)
+def _as_report(subject: str, result: Result, question: Question) -> judgements.Report:
+    """What an examination or a play has come to, to be put out as any other report."""
+    members = {} if question.play else {"plays": dict(result.plays), "complete": result.complete, "seed": question.seed}
+    return judgements.Report(subject, result.judgements, question.only, result.looked_at, members, result.notes)
 
 
-def _play(player: Player, subject: str, question: Question, output: judgements.Output) -> int:
-    """Play what a text or a file says, and report which laws its end breaks."""
-    play = question.play or ""
-    laws = _selected(laws_of(question.profile), question)
-    try:
-        with redirect_stdout(sys.stderr):
-            again = replay(player, text_of(read(Path(play))) if play.endswith(SUFFIX) else play)
-    except (TraceError, ValueError) as error:
-        raise Failure(f"--play: {error}", USAGE) from error
-    moves = {"moves": len(again.moves)}
-    return output.write(judgements.Report(subject, judged(again, subject, laws), question.only, moves))
-
-
-def _vectors(player: Player, cases: Path, output: judgements.Output) -> int:
-    outcomes = vectors.run(player, cases)
-    for outcome in outcomes:
+def _vectors(outcomes: Iterable[tuple[dict[str, Any], str, bool]], output: judgements.Output) -> int:
+    """Of each test vector its outcome, as JSON and in a sentence, and whether it failed."""
+    cases = failures = 0
+    for members, sentence, failed in outcomes:
+        cases, failures = cases + 1, failures + failed
         if output.as_json:
-            click.echo(json.dumps(outcome.as_json()))
-        elif outcome.failed:
-            click.echo(outcome.sentence)
-    failed = sum(outcome.failed for outcome in outcomes)
+            click.echo(json.dumps(members))
+        elif failed:
+            click.echo(sentence)
     if not output.as_json:
-        click.echo(f"{len(outcomes)} cases, {failed} failed")
-    return VIOLATED if failed else OK
+        click.echo(f"{cases} cases, {failures} failed")
+    return VIOLATED if failures else OK
 
 
 def _merge(subject: str, table: Table, output: judgements.Output) -> int:

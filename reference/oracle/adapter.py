@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 import attrs
 
@@ -95,3 +95,10 @@ class Lively(Adapter, Protocol):
 
 
 MakeAdapter = Callable[[Probe], Adapter]
+
+_METHODS: Final = ("create", "metadata", "abort_notice", "abort", "start", "finish", "poll", "clear", "status")
+
+
+def missing(adapter: object) -> str:
+    """The first of the nine methods that something lacks, as it is called; empty if it is an adapter."""
+    return next((f"{name}()" for name in _METHODS if not callable(getattr(adapter, name, None))), "")

@@ -25,11 +25,12 @@ from typing import TYPE_CHECKING, Final, get_args
 import attrs
 
 from kvlatch.reference.faults import AdapterFault
-from kvlatch.reference.laws import LAWS, Broken, Judgement, NotJudged, exit_code, select
+from kvlatch.reference.laws import LAWS, Broken, NotJudged, exit_code, select
 from kvlatch.reference.oracle.adapter import Adapter, MakeAdapter, Probe
 from kvlatch.reference.oracle.examine import Report, examine
 from kvlatch.reference.oracle.findings import Finding
 from kvlatch.reference.oracle.inprocess import InProcess
+from kvlatch.reference.oracle.results import Result
 from kvlatch.spec.properties import BY_NAME
 from kvlatch.spec.schema import Profile
 
@@ -128,17 +129,7 @@ class Examination:
         report = check_manager(
             self.make_adapter, only=only, profile=self.profile, sequential=self.sequential, known=self.known
         )
-        plays = {law: str(finding.play) for law, finding in report.findings.items()}
-        return Result(report.judgements, report.summary, plays)
-
-
-@attrs.frozen
-class Result:
-    """What an examination has come to, as far as tests need it; ``plays`` are texts of plays, by the law they break."""
-
-    judgements: tuple[Judgement, ...]
-    summary: str
-    plays: Mapping[str, str]
+        return Result.of(report)
 
 
 @attrs.frozen(eq=False)

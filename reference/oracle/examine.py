@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Final
 
@@ -78,13 +78,15 @@ def examine(
     seconds: float | None = SECONDS,
     sequential: bool = False,
     known: Collection[str] = (),
+    learnt: Callable[[Report], None] | None = None,
 ) -> Report:
     """Hold whatever can be played against some laws; AdapterFault if it cannot be played.
 
     ``limit`` bounds the plays of each stage, ``walks`` the random ones, ``seconds`` all of it (None: no limit).
     ``sequential`` promises that one thread at a time calls the manager. ``known`` are texts of plays to begin with.
+    ``learnt`` is told what is known whenever another law is broken, in case the end is never reached.
     """
-    search = _Search(player, subject, tuple(laws), limit, seed, walks, seconds, sequential)
+    search = _Search(player, subject, tuple(laws), limit, seed, walks, seconds, sequential, learnt)
     search.again(known)
     search.run()
     return search.report()
@@ -119,6 +121,7 @@ class _Search:
     walks: int
     seconds: float | None
     sequential: bool
+    learnt: Callable[[Report], None] | None = None
     started: float = attrs.field(factory=time.monotonic)
     found: dict[str, Finding] = attrs.field(factory=dict)
     looks: Counter[str] = attrs.field(factory=Counter)
@@ -182,7 +185,7 @@ class _Search:
                     self._count(play.worlds[-2], play.moves[-1], play.seen[-1], play.world)
                     for law in play.broken():
                         if law in self.left:
-                            self.found[law] = Finding(law, self.subject, attrs.evolve(play, places=self._places))
+                            self._found(Finding(law, self.subject, attrs.evolve(play, places=self._places)))
                     if not self.left:
                         return
         except TooMany:
@@ -214,7 +217,12 @@ class _Search:
     def _keep(self, law: str, bounds: Bounds, moves: Sequence[Move], seed: int | None, *, whole: bool = False) -> None:
         play = as_play(self.player, bounds, moves, self._places, whole=whole)
         if law in play.broken():
-            self.found[law] = Finding(law, self.subject, play, seed)
+            self._found(Finding(law, self.subject, play, seed))
+
+    def _found(self, finding: Finding) -> None:
+        self.found[finding.law] = finding
+        if self.learnt is not None:
+            self.learnt(self.report())
 
     def _crowd(self) -> None:
         """A thousand rooms in one life of the manager."""

@@ -16,8 +16,9 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 from kvlatch.reference.faults import AdapterFault
+from kvlatch.reference.foreign import recorder
 from kvlatch.reference.oracle import subject
-from kvlatch.reference.oracle.adapter import Done, MakeAdapter, Probe
+from kvlatch.reference.oracle.adapter import Done, MakeAdapter, Probe, missing
 from kvlatch.reference.oracle.digest import Digest
 from kvlatch.reference.oracle.instrument import Instrumented, publish
 from kvlatch.reference.oracle.interleave import Cast, Hung, Moved, pause
@@ -227,6 +228,8 @@ class _Stage:
         player = self._player
         probe = Probe(self._done, player._sharing.touched, lambda function: player._watched.add(function.__code__))
         make = player._anew.make if player._anew is not None else lambda: player._make
+        recorder.fresh()
+        recorder.step("the making of the adapter")
         try:
             self._cast.go(SCHEDULER, lambda: make()(probe), _ALL)
             player._sharing.recording = True
@@ -244,6 +247,10 @@ class _Stage:
             where = f" ({file}, line {line})" if file else ""
             raise AdapterFault(f"making the adapter raised {_said(task.ended.error)}{where}") from task.ended.error
         self._adapter = task.ended.value
+        if lacking := missing(self._adapter):
+            raise AdapterFault(
+                f"what is made as the adapter, of class {type(self._adapter).__name__}, has no {lacking}"
+            )
 
     def go(self, step: Step, passes: int = 0) -> Moved:
         """Make one step, past so many places where its thread would be held."""
@@ -255,6 +262,8 @@ class _Stage:
             self._room = self._calls[step.thread].room
         if self._hung is not None:
             return Moved()
+        if recorder.kept():
+            recorder.step(f"{step.call or 'what it was held in'} on {step.thread}")
         try:
             moved = self._go(step, passes)
             task = self._cast.tasks.get(step.thread)
@@ -294,11 +303,13 @@ class _Stage:
         self._player._sharing.recording = False
         task = self._cast.tasks.get(SCHEDULER)
         if hasattr(self._adapter, "close") and task is not None and not task.halted:
+            recorder.step("close()")
             try:
                 self._cast.go(SCHEDULER, self._adapter.close, _ALL)
                 self._settle(SCHEDULER)
             except Hung:
                 pass  # whatever it does: the play is over
+        recorder.now("")
         self._cast.reset()
         self._player._sharing.fresh()
         self._player._plays += 1
@@ -383,6 +394,7 @@ class _Stage:
 
     def _status(self) -> None:
         """Look at the entry of the room; it stays as it was if the adapter would have to wait to say so."""
+        recorder.now("status()")
         with suppress(Busy):
             self._last[self._room] = _status(self._adapter.status(self._room), "status()")
 

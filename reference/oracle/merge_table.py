@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 from kvlatch.reference.faults import AdapterFault
+from kvlatch.reference.foreign import recorder
 from kvlatch.reference.oracle.adapter import Probe
 from kvlatch.reference.oracle.moves import ROOM
 from kvlatch.reference.oracle.table import Table
@@ -85,17 +86,30 @@ def _made(make: MakeUpdatable) -> tuple[Updatable, Table]:
             return tables[-1]
 
     manager = make(Audit([]))
+    if lacking := next((name for name in ("update", "status") if not callable(getattr(manager, name, None))), ""):
+        raise AdapterFault(
+            f"what is made, of class {type(manager).__name__}, has no {lacking}(): a merge can be extracted from what "
+            "has update(room, status) and status(room), and keeps its statuses in the mapping that "
+            "probe.table() gives it"
+        )
     if len(tables) != 1:
-        raise AdapterFault(f"the manager takes {len(tables)} tables from probe.table(), and it should be one")
+        raise AdapterFault(
+            f"the manager takes {len(tables)} tables from probe.table(), and it should be one: only so can a status "
+            "that is left alone be told from one that is stored again"
+        )
     return manager, tables[0]
 
 
 def _last_write(make: MakeUpdatable, writes: Sequence[KVPoll]) -> tuple[KVPoll | None, KVPoll | Kept]:
     """The entry before the last of some writes, and what that stores, if it stores at all."""
+    recorder.fresh()
+    recorder.step("the making of the manager")
     manager, table = _made(make)
     before, stores = None, 0
     for status in writes:
+        recorder.now("status()")
         before, stores = _status(manager), table.stores
+        recorder.step(f"update(…, {status.name})")
         try:
             manager.update(ROOM, status)
         except Exception as error:

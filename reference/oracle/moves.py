@@ -95,6 +95,10 @@ class Call:
     last: bool = False
     room: RoomId = ROOM
 
+    def __str__(self) -> str:
+        chunk = f" of chunk {self.chunk}" if self.event in ("start", "finish", "break") else ""
+        return f"{self.event}{chunk} (request {self.request} of room {self.room!r})"
+
 
 @attrs.frozen
 class Halted:

@@ -17,12 +17,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
 import pytest
 
 if TYPE_CHECKING:
-    from kvlatch.reference.laws import Broken, Kept, NotJudged
-    from kvlatch.reference.oracle.checks import Check, Examination, Result
+    from kvlatch.reference.oracle.checks import Check, Examination
+    from kvlatch.reference.oracle.results import Result
 
 _PROPERTY: Final = "kvlatch"
 
@@ -85,6 +84,8 @@ def _shared(examination: Examination, examine: Callable[[], Result]) -> Result:
     """The result that the first worker of this run has made: the others wait for it."""
     import fcntl
 
+    from kvlatch.reference.oracle.results import Result
+
     asked = json.dumps([examination.subject, examination.profile, examination.sequential, sorted(examination.laws)])
     folder = Path(tempfile.gettempdir(), f"kvlatch-{os.getuid()}-{os.environ['PYTEST_XDIST_TESTRUNUID']}")
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -93,36 +94,7 @@ def _shared(examination: Examination, examine: Callable[[], Result]) -> Result:
         fcntl.flock(stream, fcntl.LOCK_EX)
         stream.seek(0)
         if text := stream.read():
-            return _read(text)
+            return Result.from_json(json.loads(text))
         result = examine()
-        stream.write(_written(result))
+        stream.write(json.dumps(result.as_json()))
         return result
-
-
-def _written(result: Result) -> str:
-    judgements = [
-        [one.law, one.scenario, one.seconds, type(one.answer).__name__, attrs.asdict(_without_trace(one.answer))]
-        for one in result.judgements
-    ]
-    return json.dumps({"judgements": judgements, "summary": result.summary, "plays": dict(result.plays)})
-
-
-def _without_trace(answer: Kept | Broken | NotJudged) -> Kept | Broken | NotJudged:
-    from kvlatch.reference.laws import Broken
-
-    return attrs.evolve(answer, trace=None) if isinstance(answer, Broken) else answer
-
-
-def _read(text: str) -> Result:
-    from kvlatch.reference.laws import Broken, Judgement, Kept, NotJudged
-    from kvlatch.reference.oracle.checks import Result
-
-    members = json.loads(text)
-    kinds: dict[str, Callable[..., Kept | Broken | NotJudged]] = {
-        "Kept": Kept, "Broken": Broken, "NotJudged": NotJudged,
-    }  # fmt: skip
-    judgements = tuple(
-        Judgement(law, kinds[kind](**fields), scenario, seconds)
-        for law, scenario, seconds, kind, fields in members["judgements"]
-    )
-    return Result(judgements, members["summary"], members["plays"])

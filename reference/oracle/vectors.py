@@ -327,10 +327,11 @@ def run(player: Player, directory: Path) -> list[Outcome]:
 
     Raises VectorError where :func:`read` does, and AdapterFault, which names the case, if it cannot be played with.
     """
-    return [_run(player, case) for case in read(directory)]
+    return [run_case(player, case) for case in read(directory)]
 
 
-def _run(player: Player, case: Case) -> Outcome:
+def run_case(player: Player, case: Case) -> Outcome:
+    """How a manager does in one case; AdapterFault, which names the case, if it cannot be played with."""
     for number, (call, expected, boxes) in enumerate(zip(case.calls, case.expected, case.allowed, strict=True), 1):
         try:
             answer = _once(reply(call, player.play([case.script[:number]])[0]))

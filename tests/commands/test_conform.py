@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -10,8 +11,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from bench.oracle_subjects import subjects
 from kvlatch.commands.exits import Failure
 from kvlatch.commands.main import cli
+from kvlatch.reference.faults import Refused
+from kvlatch.reference.oracle import confined
 from kvlatch.reference.oracle.checks import LAWS
 from kvlatch.spec.traces import read
 
@@ -89,6 +93,7 @@ def test_play_of_a_right_manager() -> None:
         ((f"{MANAGERS}:Right", "--play", "orderly-1-1-1 dance"), 2, "'dance' is no move"),
         ((f"{MANAGERS}:Right", "--play", "missing.itf.json"), 2, "missing.itf.json: No such file"),
         ((f"{MANAGERS}:SaysNonsense",), 3, "poll .* returned 17"),
+        ((f"{MANAGERS}:Right", "--merge"), 3, r"has no update\(\): a merge can be extracted from what has update"),
     ],
 )
 def test_failures(arguments: tuple[str, ...], exit_code: int, says: str) -> None:
@@ -106,6 +111,70 @@ def test_a_call_that_raises_breaks_a_law() -> None:
     said = {one["law"]: one for one in json.loads(result.output)["judgements"]}
     assert (said["no-crash"]["verdict"], Path(said["no-crash"]["file"]).name) == ("broken", "managers.py")
     assert "no-ghost" in said
+
+
+# --- Managers that do not play along --------------------------------------------------------------------------------
+
+ODD = {subject.name: subject for subject in subjects() if subject.expected == "odd"}
+QUICK = ("exits_at_import", "makes_nothing", "no_clear", "program_garbage", "program_ends", "closes_stdout")
+
+
+def judged(name: str, folder: Path, *options: str) -> tuple[int, str, str]:
+    """The exit code of ``kvlatch conform`` on an odd subject, and what it says on both streams."""
+    command = [sys.executable, "-m", "kvlatch", "conform", *ODD[name].put(folder), *options]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.thorough) for name in ODD]
+)
+def test_what_cannot_be_judged_is_one_line_or_a_finding(name: str, tmp_path: Path) -> None:
+    """The exit code that a reader may expect, and a line that says why."""
+    exit_code, out, err = judged(name, tmp_path)
+    assert exit_code in ODD[name].exits
+    assert "Traceback" not in err
+    assert (err.count("kvlatch: ") == 1) if exit_code > 1 and not out else "laws: " in out
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("poll_ends_the_process", "the process has ended with exit status 0 in poll (request 1 of room 7)"),
+        ("poll_crashes", "the process was ended by SIGSEGV in poll (request 1 of room 7)"),
+    ],
+)
+def test_a_process_that_dies_in_a_call(name: str, how: str, tmp_path: Path) -> None:
+    """No-crash is broken, with the place; nothing is said of the others; all reports are written."""
+    report, sarif = tmp_path / "report.xml", tmp_path / "report.sarif"
+    exit_code, out, _ = judged(name, tmp_path, "--json", "--junit", str(report), "--sarif", str(sarif))
+    said = json.loads(out)
+    verdicts = {one["law"]: one for one in said["judgements"]}
+    assert (exit_code, said["broken"], said["not_judged"]) == (1, 1, len(verdicts) - 1)
+    crash = verdicts["no-crash"]
+    line = (tmp_path / "odd.py").read_text("utf-8").splitlines()[crash["line"] - 1]
+    assert how in crash["says"]
+    assert ("os._exit" in line or "string_at" in line, Path(crash["file"]).name) == (True, "odd.py")
+    assert "create (request 1 of room 7) on scheduler" in crash["text"]
+    suite = ET.parse(report)  # noqa: S314  # our own
+    assert len([case for case in suite.iter("testcase") if case.find("failure") is not None]) == 1
+    assert len(json.loads(sarif.read_text("utf-8"))["runs"][0]["results"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "now"),
+    [
+        ("while True:\n    pass\n", "the import of stuck"),
+        ("import json.tool\nimport ctypes\nctypes.PyDLL(None).pause()\n", "the import of "),
+    ],
+)
+def test_an_import_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, now: str) -> None:
+    """One line, with the place; a limit that is short here."""
+    (tmp_path / "stuck.py").write_text(source, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Refused, match=rf"stuck:Make: the process has not moved for 2 s in {now}.*stuck.py, line") as no:
+        confined.examined("stuck:Make", ["no-crash"], silence=2.0)
+    assert no.value.exit_code == 2
 
 
 def test_merge() -> None:
