@@ -27,7 +27,7 @@ import attrs
 from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.laws import LAWS, Broken, NotJudged, exit_code, select
 from kvlatch.reference.oracle.adapter import Adapter, MakeAdapter, Probe
-from kvlatch.reference.oracle.examine import Report, examine
+from kvlatch.reference.oracle.examine import SECONDS, Report, examine
 from kvlatch.reference.oracle.findings import Finding
 from kvlatch.reference.oracle.inprocess import InProcess
 from kvlatch.reference.oracle.results import Result
@@ -67,24 +67,31 @@ def check_manager(
     seed: int = 0,
     sequential: bool = False,
     known: Collection[str] = (),
+    seconds: float = SECONDS,
 ) -> Report:
     """Hold a manager against the laws of its profile, or only some; UnknownLaw for a law that does not exist.
 
     ``make_adapter`` takes a :class:`Probe` and makes an adapter with a fresh manager; ``seed`` is that of the random
     plays; ``sequential`` promises that one thread at a time calls the manager; ``known`` are texts of plays to begin
-    with. Raises :class:`AdapterFault` where the adapter cannot be driven.
+    with. ``seconds`` is how much is done: as much work as takes so long on a quiet core, counted, so that the report is
+    the same on any machine. Raises :class:`AdapterFault` where the adapter cannot be driven.
     """
     laws = tuple(select(laws_of(profile), only))
-    return _examined(make_adapter, laws, seed, sequential, tuple(known))
+    return _examined(make_adapter, laws, seed, sequential, tuple(known), seconds)
 
 
 @functools.lru_cache(maxsize=64)
 def _examined(
-    make_adapter: MakeAdapter, laws: tuple[str, ...], seed: int, sequential: bool, known: tuple[str, ...]
+    make_adapter: MakeAdapter,
+    laws: tuple[str, ...],
+    seed: int,
+    sequential: bool,
+    known: tuple[str, ...],
+    seconds: float,
 ) -> Report:
-    player = InProcess(make_adapter)
+    player, name = InProcess(make_adapter), name_of(make_adapter)
     try:
-        return examine(player, name_of(make_adapter), laws, seed=seed, sequential=sequential, known=known)
+        return examine(player, name, laws, seed=seed, sequential=sequential, known=known, seconds=seconds)
     finally:
         player.close()
 
@@ -107,6 +114,7 @@ class Examination:
     make_adapter: MakeAdapter
     profile: Profile
     sequential: bool = False
+    seconds: float = SECONDS
     laws: set[str] = attrs.field(factory=set)
     known: tuple[str, ...] = ()
     share: Callable[[Examination, Callable[[], Result]], Result] | None = None
@@ -127,7 +135,12 @@ class Examination:
     def _examined(self) -> Result:
         only = self.laws or set(laws_of(self.profile))
         report = check_manager(
-            self.make_adapter, only=only, profile=self.profile, sequential=self.sequential, known=self.known
+            self.make_adapter,
+            only=only,
+            profile=self.profile,
+            sequential=self.sequential,
+            known=self.known,
+            seconds=self.seconds,
         )
         return Result.of(report)
 
@@ -159,11 +172,13 @@ def conforms(
     *,
     profile: Profile = "first terminal wins",
     sequential: bool = False,
+    seconds: float = SECONDS,
 ) -> pytest.MarkDecorator:
     """Parametrize a test with ``check``, once for each law of the profile.
 
     ``known_failures`` says why a law is broken, by its name. It is strict: such a check has to fail, and by a
-    Violation, so that an entry goes when the manager is mended.
+    Violation, so that an entry goes when the manager is mended. ``seconds`` is how much is done, as
+    :func:`check_manager` counts it.
     """
     import pytest
 
@@ -172,7 +187,7 @@ def conforms(
     laws = laws_of(profile)
     if outside := [law for law in known if law not in laws]:
         raise ValueError(f"{outside[0]} is not a law of the profile {profile!r}")
-    examination = Examination(make_adapter, profile, sequential)
+    examination = Examination(make_adapter, profile, sequential, seconds)
     return pytest.mark.parametrize(
         "check",
         [
@@ -186,13 +201,17 @@ def conforms(
     )
 
 
-def _check(law: str, make_adapter: MakeAdapter) -> None:
-    answer = next(one.answer for one in check_manager(make_adapter).judgements if one.law == law)
+def _check(law: str, make_adapter: MakeAdapter, seconds: float = SECONDS) -> None:
+    report = check_manager(make_adapter, seconds=seconds)
+    answer = next(one.answer for one in report.judgements if one.law == law)
     if isinstance(answer, Broken):
         raise Violation(law, answer)
 
 
-CHECKS: Final[Mapping[str, Callable[[MakeAdapter], None]]] = MappingProxyType(
+CHECKS: Final[Mapping[str, Callable[..., None]]] = MappingProxyType(
     {law: functools.partial(_check, law) for law in laws_of("first terminal wins")}
 )
-"""One check for each law: it takes ``make_adapter`` and raises :class:`Violation`. All share one examination."""
+"""One check for each law: it takes ``make_adapter``, perhaps ``seconds``, and raises :class:`Violation`.
+
+All share one examination.
+"""

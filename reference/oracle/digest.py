@@ -14,9 +14,10 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from copyreg import _slotnames  # type: ignore[attr-defined]  # the names of a class's slots, as pickling finds them
 from enum import Enum
+from operator import itemgetter
 from types import (
     AsyncGeneratorType,
     BuiltinFunctionType,
@@ -53,6 +54,8 @@ class Digest:
 
     def __init__(self) -> None:
         self.opaque: set[str] = set()
+        self.atoms = 0
+        """How many atoms it has digested so far."""
 
     def of(self, roots: Iterable[object], tasks: Iterable[Task] = ()) -> bytes:
         """The digest now. The threads of the tasks must rest."""
@@ -71,15 +74,19 @@ class Digest:
             return hashlib.blake2b(repr(walk.out).encode(), digest_size=16).digest()
         except RecursionError:
             return os.urandom(16)  # too deep: equal to nothing
+        finally:
+            self.atoms += len(walk.out) + walk.aside
 
 
 class _Walk:
     """One pass over the objects: what is met, as a flat list of atoms."""
 
-    def __init__(self, opaque: set[str]) -> None:
+    def __init__(self, opaque: set[str], met: dict[int, int] | None = None) -> None:
         self.out: list[Any] = []
+        self.aside = 0
+        """How many atoms were met while things were put in order."""
         self.opaque = opaque
-        self._met: dict[int, int] = {}
+        self._met: dict[int, int] = {} if met is None else met
         self._keep: list[object] = []
 
     def add(self, thing: Any) -> None:
@@ -187,15 +194,23 @@ class _Walk:
             self.add(value)
         self.out.append("}")
 
-    def _set(self, things: Iterable[Any]) -> None:
-        """Without an order: each member has a digest of its own."""
-        members = []
-        for thing in things:
-            inner = _Walk(self.opaque)
-            inner.add(thing)
-            self._keep += inner._keep
-            members.append(repr(inner.out))
-        self.out += ("[", *sorted(members), "]")
+    def _set(self, things: Collection[Any]) -> None:
+        """In an order of their own: by what each is made of, as far as nothing that is met already tells."""
+        self.out.append("[")
+        if all(type(thing) in _ATOMS for thing in things):
+            self.out += sorted(map(repr, things))
+        else:
+            for _, thing in sorted(((self._alone(thing), thing) for thing in things), key=itemgetter(0)):
+                self.add(thing)
+        self.out.append("]")
+
+    def _alone(self, thing: object) -> str:
+        """What one member of a set is made of."""
+        inner = _Walk(self.opaque, dict(self._met))
+        inner.add(thing)
+        self._keep += inner._keep
+        self.aside += len(inner.out) + inner.aside
+        return repr(inner.out)
 
     def add_frames(self, frame: FrameType | None) -> None:
         """The functions that a thread is in, innermost first."""

@@ -7,7 +7,6 @@ looked at is counted, and a law that nothing has looked at is not judged.
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -17,6 +16,7 @@ import attrs
 
 from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.laws import NO_DEADLOCK, Judgement, Kept, NotJudged
+from kvlatch.reference.oracle.budget import Budget, Enough
 from kvlatch.reference.oracle.crowd import ROOMS, crowd, numbered_anew, with_fewer_rooms
 from kvlatch.reference.oracle.explore import PREEMPTIONS, STAGES, Exploration, Play, TooMany, parse
 from kvlatch.reference.oracle.findings import Finding
@@ -27,11 +27,15 @@ from kvlatch.reference.oracle.moves import Bounds, Holds, Move, Player, RoomId, 
 from kvlatch.reference.oracle.wander import WIDEST, Drawn, Run, Sessions, as_play, breaking, shortened, walk
 
 SECONDS: Final = 8.0
-"""How long an examination may take, without what makes findings short."""
+"""How much an examination does, as so many seconds' work: counted, not timed (``budget.py``)."""
 LIMIT: Final = 3_000
 """How many plays are made in one stage, unless it is done before."""
 WALKS: Final = 400
 _MOST_RESTARTS: Final = 6
+_TO_SHORTEN: Final = 1.0
+"""So much more, as seconds' work, may be done to make one finding short."""
+_TO_CROWD: Final = 4.0
+"""A thousand rooms are tried only if there is work for so many seconds."""
 
 
 @attrs.frozen
@@ -82,11 +86,13 @@ def examine(
 ) -> Report:
     """Hold whatever can be played against some laws; AdapterFault if it cannot be played.
 
-    ``limit`` bounds the plays of each stage, ``walks`` the random ones, ``seconds`` all of it (None: no limit).
+    ``limit`` bounds the plays of each stage, ``walks`` the random ones, ``seconds`` all of the work, which is counted:
+    so much takes about so long on a quiet core, and is the same on any machine (None: no limit).
     ``sequential`` promises that one thread at a time calls the manager. ``known`` are texts of plays to begin with.
     ``learnt`` is told what is known whenever another law is broken, in case the end is never reached.
     """
-    search = _Search(player, subject, tuple(laws), limit, seed, walks, seconds, sequential, learnt)
+    budget = Budget(player, seconds)
+    search = _Search(player, subject, tuple(laws), limit, seed, walks, sequential, budget, learnt)
     search.again(known)
     search.run()
     return search.report()
@@ -119,10 +125,9 @@ class _Search:
     limit: int
     seed: int
     walks: int
-    seconds: float | None
     sequential: bool
+    budget: Budget
     learnt: Callable[[Report], None] | None = None
-    started: float = attrs.field(factory=time.monotonic)
     found: dict[str, Finding] = attrs.field(factory=dict)
     looks: Counter[str] = attrs.field(factory=Counter)
     counts: Counter[str] = attrs.field(factory=Counter)
@@ -149,34 +154,37 @@ class _Search:
                     self._keep(law, bounds, found, None)
 
     def run(self) -> None:
-        """All of it, for as long as there is time and some law is not broken."""
+        """All of it, for as long as there is work left and some law is not broken."""
         deepest = 0 if self.sequential else PREEMPTIONS
-        self._explore(0, self._until(0.3))
-        self._crowd()
-        self._wander(self.walks // 2, self._until(0.55))
+        until = self.budget.until
+        self._explore(0, until(0.2))
+        self._wander(self.walks // 2, until(0.4))
         for bound in range(1, deepest + 1):
-            self._explore(bound, self._until(0.65 + 0.1 * bound))
-        self._wander(self.walks - self.walks // 2, self._until(1.0))
-
-    def _until(self, part: float) -> float | None:
-        return None if self.seconds is None else self.started + self.seconds * part
+            self._explore(bound, until(0.45 + 0.1 * bound))
+        self._crowd()
+        self._wander(self.walks - self.walks // 2, until(1.0))
 
     @property
     def left(self) -> list[str]:
         """The laws of which no play is known that breaks them."""
         return [law for law in self.laws if law not in self.found]
 
-    def _explore(self, bound: int, deadline: float | None) -> None:
+    def _explore(self, bound: int, enough: Enough) -> None:
         """Deepen every stage up to so many preemptions; begin again where threads have to be held at more places."""
         for _ in range(_MOST_RESTARTS):
             if not self.explorations:
                 self.explorations = [Exploration(self.player, bounds, self.limit) for bounds in STAGES]
             for exploration in self.explorations:
-                exploration.deadline = deadline
+                exploration.enough = enough
                 self._deepen(exploration, bound)
             if not (isinstance(self.player, Holds) and self.player.learn()):
                 return
-            self.explorations = []
+            self._begin_again()
+
+    def _begin_again(self) -> None:
+        """Threads have to be held at more places: what has been explored is not all there is."""
+        self.counts["plays"] += sum(one.plays for one in self.explorations)
+        self.explorations = []
 
     def _deepen(self, exploration: Exploration, bound: int) -> None:
         try:
@@ -191,19 +199,20 @@ class _Search:
         except TooMany:
             return
 
-    def _wander(self, walks: int, deadline: float | None) -> None:
+    def _wander(self, walks: int, enough: Enough) -> None:
         """Random plays."""
         chance = random.Random(f"{self.seed} {self.counts['random plays']}")  # noqa: S311  # plays, no secrets
         for _ in range(walks):
-            if not self.left or (deadline is not None and time.monotonic() > deadline):
+            if not self.left or enough():
                 return
             drawn = Drawn.of(chance, _widest(self.player), words=self._takes_words, sequential=self.sequential)
             self.counts["random plays"] += 1
             for law, moves in self._first_broken(walk(self.player, chance, drawn)):
-                bounds, short = shortened(self.player, drawn.bounds, moves, law, whole=drawn.whole)
+                tries = self.budget.further(_TO_SHORTEN)
+                bounds, short = shortened(self.player, drawn.bounds, moves, law, whole=drawn.whole, enough=tries)
                 self._keep(law, bounds, short, self.seed, whole=drawn.whole)
             if isinstance(self.player, Holds) and self.player.learn():
-                self.explorations = []
+                self._begin_again()
 
     def _first_broken(self, plays: Generator[tuple[Run, World, Seen]]) -> list[tuple[str, list[Move]]]:
         """Go on until some law is broken that was not before; each with the moves. The play has ended by then."""
@@ -227,7 +236,7 @@ class _Search:
     def _crowd(self) -> None:
         """A thousand rooms in one life of the manager."""
         many = isinstance(self.player, Sessions) and len(_widest(self.player).rooms) > 1
-        if not many or not self.left or not self.walks:
+        if not many or not self.left or not self.walks or not self.budget.has(_TO_CROWD):
             return
         for law, moves in self._first_broken(crowd(self.player)):
             self._keep(law, *numbered_anew(with_fewer_rooms(self.player, moves, law)), None, whole=True)
@@ -280,7 +289,7 @@ class _Search:
 
     def report(self) -> Report:
         """A judgement for each law."""
-        seconds = (time.monotonic() - self.started) / max(1, len(self.laws))
+        seconds = self.budget.took / max(1, len(self.laws))
         in_order = {law: self.found[law] for law in self.laws if law in self.found}
         judgements = tuple(
             Judgement(law, in_order[law].answer if law in in_order else self._unbroken(law), seconds=seconds)
@@ -307,7 +316,7 @@ class _Search:
         return isinstance(self.player, Holds) and not self.sequential and not seen
 
     def _looked_at(self) -> dict[str, int]:
-        plays = sum(one.plays for one in self.explorations)
+        plays = self.counts["plays"] + sum(one.plays for one in self.explorations)
         left_out = sum(one.left_out for one in self.explorations)
         counts = {"plays": plays, "random plays": self.counts["random plays"], "moves": self.counts["moves"]}
         if _splits(self.player):
@@ -322,6 +331,8 @@ class _Search:
             yield "no call was ever split: nothing is known of calls that overlap"
         elif self.sequential:
             yield "taken as sequential: no call was held while another one ran"
+        if self.budget.cut:
+            yield self.budget.cut
         if not self.joined_by_key:
             yield "plays that look alike to an observer were continued once, which is a heuristic"
         if self.words == "no":

@@ -11,12 +11,12 @@ A *preemption* is when a thread is left although it could go on. Most races need
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 import attrs
 
+from kvlatch.reference.oracle.budget import Enough, never
 from kvlatch.reference.oracle.formulas import broken
 from kvlatch.reference.oracle.harness import World
 from kvlatch.reference.oracle.life import Life
@@ -32,6 +32,8 @@ STAGES: Final = (
 )
 """Where plays are looked for, gentlest first: a law is reported with the gentlest bounds that break it."""
 PREEMPTIONS: Final = 2
+_AT_ONCE: Final = 64
+"""How many plays a player gets at a time."""
 
 
 @attrs.frozen
@@ -105,7 +107,7 @@ _HELD: Final = "held="
 
 
 class TooMany(Exception):
-    """There are more plays than were asked for, or time is up."""
+    """There are more plays than were asked for, or than there is work for."""
 
 
 @attrs.define
@@ -116,8 +118,8 @@ class Exploration:
     bounds: Bounds
     limit: int | None = None
     """The most plays."""
-    deadline: float | None = None
-    """When to stop, by ``time.monotonic()``."""
+    enough: Enough = never
+    """Says when to stop, between some plays and the next."""
     plays: int = 0
     left_out: int = 0
     """Plays that were known to be there, and not continued or not made."""
@@ -150,17 +152,20 @@ class Exploration:
 
     def _grow(self, plays: Sequence[Play]) -> Iterable[tuple[Play, object]]:
         grown = [(play, move) for play in plays for move in play.world.moves()]
-        late = self.deadline is not None and time.monotonic() > self.deadline
-        if late or (self.limit is not None and self.plays + len(grown) > self.limit):
-            self.left_out = len(grown) + sum(map(len, (*self._waiting.values(), *self._pending.values())))
-            raise TooMany
-        self.plays += len(grown)
-        for (play, move), seen in zip(grown, see(self.player, grown), strict=True):
-            longer = play.then(move, seen)
-            if longer.world.preemptions <= self.preemptions:
-                yield longer, longer.place
-            else:
-                self._waiting.setdefault(len(longer.moves), []).append(longer)
+        most = len(grown) if self.limit is None else self.limit - self.plays
+        for begin in range(0, len(grown), _AT_ONCE):
+            some = grown[begin : begin + _AT_ONCE]
+            if len(grown) > most or self.enough():
+                waiting = sum(map(len, (*self._waiting.values(), *self._pending.values())))
+                self.left_out = len(grown) - begin + waiting
+                raise TooMany
+            self.plays += len(some)
+            for (play, move), seen in zip(some, see(self.player, some), strict=True):
+                longer = play.then(move, seen)
+                if longer.world.preemptions <= self.preemptions:
+                    yield longer, longer.place
+                else:
+                    self._waiting.setdefault(len(longer.moves), []).append(longer)
         for waited in self._pending.pop(len(plays[0].moves) + 1, []):
             yield waited, waited.place
 

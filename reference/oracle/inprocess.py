@@ -19,6 +19,7 @@ from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.foreign import recorder
 from kvlatch.reference.oracle import subject
 from kvlatch.reference.oracle.adapter import Done, MakeAdapter, Probe, missing
+from kvlatch.reference.oracle.budget import SECOND
 from kvlatch.reference.oracle.digest import Digest
 from kvlatch.reference.oracle.instrument import Instrumented, publish
 from kvlatch.reference.oracle.interleave import Cast, Hung, Moved, pause
@@ -50,12 +51,16 @@ _SET_BACK: Final = -3600.0
 _BETWEEN_COLLECTIONS: Final = 50
 """How many plays are made before their garbage is collected."""
 _AFTER_A_HANG: Final = 0.5
-"""How many real seconds a step may take once one has hung."""
+"""For how many seconds a step may hang once one has hung."""
+_STEP: Final = 200
+_TURN: Final = 125
+"""What a step counts as work, with what the harness thinks of it, and a turn of a thread: see ``budget.py``."""
 
 
 class InProcess:
-    """A :class:`~.moves.Player` for adapters in this process; ``patience`` is how many real seconds a step may take.
+    """A :class:`~.moves.Player` for adapters in this process.
 
+    ``patience`` is for how many seconds a step may hang, as a :class:`~.interleave.Cast` counts them.
     With ``held`` False no thread is held inside a call: each is made as a whole, as far as it does not wait.
     """
 
@@ -71,6 +76,7 @@ class InProcess:
         self._kept: list[subject.Kept] = []
         self._prepared = False
         self._plays = 0
+        self._steps = 0
         self._session: _Session | None = None
 
     # --- Where threads are held ---
@@ -95,6 +101,12 @@ class InProcess:
     def unseen(self) -> tuple[str, ...]:
         """What the plays do not look into: files whose source does not fit, and types of objects that are opaque."""
         return (*sorted(self._instrumented.blind), *sorted(self._digest.opaque))
+
+    @property
+    def work(self) -> int:
+        """How much it has done so far: steps, turns of threads, accesses to shared things, and atoms of digests."""
+        hung = int(self._cast.hung * SECOND)
+        return self._steps * _STEP + self._cast.turns * _TURN + self._sharing.touches + self._digest.atoms + hung
 
     # --- Playing ---
 
@@ -284,6 +296,7 @@ class _Stage:
 
     def step(self, step: Step, *, whole: bool = False, keyed: bool = False) -> Seen:
         """Make one step, and say what is seen after it; ``whole``: the call goes on to its end, held nowhere."""
+        self._player._steps += 1
         moved = self.go(step, _ALL if whole else 0)
         return self._hung or self._seen(step, moved, keyed)
 

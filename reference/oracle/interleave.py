@@ -17,15 +17,19 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
+import time
 from _thread import allocate_lock, get_ident, start_new_thread  # the real ones, whatever is put in their place
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import FrameType, TracebackType
+from pathlib import Path
+from types import FrameType
 
 START: float = 1_000.0
 """The cast's monotonic clock at the beginning of each play, in seconds."""
 _UNWINDING: float = 0.5
-"""How many real seconds a thread may take to unwind when its play is over."""
+"""How much patience a thread gets to unwind when its play is over."""
+_SLICE: float = 0.05
+"""How many seconds it takes to look again whether a thread has come to rest."""
 
 
 class Hung(Exception):
@@ -76,6 +80,8 @@ class Task:
         self.ident = 0
         self.wake = allocate_lock()
         self.wake.acquire()
+        self.rests = cast.wake
+        """Released when it comes to rest."""
 
     @property
     def halted(self) -> bool:
@@ -93,7 +99,7 @@ class Task:
     def halt(self, at: str, place: str) -> None:
         """Hand over to the cast, and come back when it says so."""
         self.at, self.place, self.steps, self.fresh = at, place, 0, False
-        self.cast.wake.release()
+        self.rests.release()
         self.wake.acquire()
         self.at = None
         if self.abandoned:
@@ -179,6 +185,7 @@ class Carrier:
         self._task: Task | None = None
         self._order = allocate_lock()
         self._order.acquire()
+        self.native = 0
         self.ident = start_new_thread(self._loop, ())
 
     def carry(self, task: Task) -> None:
@@ -194,7 +201,7 @@ class Carrier:
 
     def _loop(self) -> None:
         threading.current_thread().name = self._name  # as foreign code sees it
-        me = get_ident()
+        me, self.native = get_ident(), threading.get_native_id()
         while True:
             self._order.acquire()
             task = self._task
@@ -206,14 +213,18 @@ class Carrier:
             if task.lost:
                 break
             self._task = None
-            wake = task.cast.wake
+            rests = task.rests
             del task
-            wake.release()
+            rests.release()
         threading._active.pop(me, None)  # type: ignore[attr-defined]
 
 
 class Cast:
-    """The threads of one play after another, by name; ``patience`` is how many real seconds a step may take."""
+    """The threads of one play after another, by name.
+
+    ``patience`` is for how many seconds a step may wait for what nobody can see, or keep the processor busy. Seconds in
+    which its thread would run, and the machine has no processor for it, do not count.
+    """
 
     def __init__(self, patience: float = 10.0) -> None:
         self.patience = patience
@@ -221,6 +232,10 @@ class Cast:
         self.set_back = 0.0
         """How far the clock of the day is off, in seconds."""
         self.tasks: dict[str, Task] = {}
+        self.turns = 0
+        """How often a thread has been let go on so far ..."""
+        self.hung = 0.0
+        """... and how many seconds of patience were lost on those that did not come to rest."""
         self.wake = allocate_lock()
         self.wake.acquire()
         self._carriers: dict[str, Carrier] = {}
@@ -233,6 +248,7 @@ class Cast:
         it is not the thread's turn to do that.
         """
         task = self.tasks.get(name)
+        self.turns += 1
         if act is None:
             if task is None or not task.halted:
                 raise ValueError(f"{name} is at rest")
@@ -305,24 +321,37 @@ class Cast:
 
     def _outcome(self, task: Task) -> Moved:
         """Wait until a task halts or is over."""
-        if not self.wake.acquire(timeout=_UNWINDING if task.abandoned else self.patience):
-            raise self._hung(task)
+        if not self.wake.acquire(timeout=_SLICE):
+            self._wait_for(task, min(_UNWINDING, self.patience) if task.abandoned else self.patience)
         return Moved(at=task.at) if task.halted else task.ended
+
+    def _wait_for(self, task: Task, patience: float) -> None:
+        """Wait on; :class:`Hung` when the patience is at its end."""
+        worked, waited = time.process_time(), 0.0
+        while not self.wake.acquire(timeout=_SLICE):
+            waited += _SLICE * _sleeps(self._carriers.get(task.name))
+            if max(waited, time.process_time() - worked) >= patience:
+                raise self._hung(task)
 
     def _hung(self, task: Task) -> Hung:
         """Give a task up, with its thread, which is told to end as soon as it runs Python code again."""
+        self.hung += self.patience
         frame = sys._current_frames().get(task.ident)
         task.abandoned = task.lost = True
         self._carriers.pop(task.name, None)
         self.tasks.pop(task.name, None)
-        self.wake.acquire(blocking=False)  # it may have come to rest after all, just now
+        self.wake = allocate_lock()  # this thread keeps the former one: whenever it comes to rest, nobody listens
+        self.wake.acquire()
+        for other in self.tasks.values():
+            other.rests = self.wake
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(task.ident), ctypes.py_object(Abandoned))
         return Hung(task, self.patience, frame)
 
 
-def frames_of(error: BaseException) -> Iterator[tuple[FrameType, int]]:
-    """The frames through which an exception has come, with their lines, outermost first."""
-    at: TracebackType | None = error.__traceback__
-    while at is not None:
-        yield at.tb_frame, at.tb_lineno
-        at = at.tb_next
+def _sleeps(carrier: Carrier | None) -> bool:
+    """A thread waits for something else than a processor, as far as the system says."""
+    try:
+        stat = Path(f"/proc/self/task/{carrier.native if carrier is not None else 0}/stat").read_text(encoding="utf-8")
+        return stat.rpartition(")")[2].split()[0] not in ("R", "D")
+    except OSError:
+        return True

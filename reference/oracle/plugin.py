@@ -86,7 +86,8 @@ def _shared(examination: Examination, examine: Callable[[], Result]) -> Result:
 
     from kvlatch.reference.oracle.results import Result
 
-    asked = json.dumps([examination.subject, examination.profile, examination.sequential, sorted(examination.laws)])
+    how = [examination.profile, examination.sequential, examination.seconds]
+    asked = json.dumps([examination.subject, *how, sorted(examination.laws)])
     folder = Path(tempfile.gettempdir(), f"kvlatch-{os.getuid()}-{os.environ['PYTEST_XDIST_TESTRUNUID']}")
     folder.mkdir(mode=0o700, exist_ok=True)
     file = folder / f"{hashlib.sha256(asked.encode()).hexdigest()}.json"

@@ -71,6 +71,8 @@ _READY: Final = {"fresh": True}
 _MEMBERS: Final = {"status", "answer", "released", "told"}
 _BLOCK: Final = 1 << 16
 """Bytes that are read or written at a time; no answer is longer."""
+_LINE: Final = 100
+"""What a line counts as work."""
 
 
 # --- Lines ----------------------------------------------------------------------------------------
@@ -195,6 +197,8 @@ class Process:
     def __init__(self, argv: Sequence[str], patience: float = 5.0) -> None:
         self.name = shlex.join(argv)
         self._argv = argv
+        self.work = 0
+        """How much has been done so far: lines, with what the harness thinks of them; see ``budget.py``."""
         self._patience = patience
         self._start()
 
@@ -261,6 +265,7 @@ class Process:
 
     def _say(self, calls: Sequence[Call | None], heard: list[Seen]) -> Seen | None:
         """Say some lines, and hear what is seen after each; what is seen after the one in which the program ended."""
+        self.work += len(calls) * _LINE
         with closing(self._answers("".join(f"{line(call)}\n" for call in calls).encode())) as answers:
             for call in calls:
                 try:

@@ -67,6 +67,8 @@ class Sharing:
         self.fixed = False
         """Learn no more."""
         self.recording = False
+        self.touches = 0
+        """How many accesses there have been so far."""
         self._learnt: set[str] = set()
         self._variables: dict[tuple[int, str], _Variable] = {}
         self._data: dict[tuple[type, str], bool] = {}
@@ -99,6 +101,7 @@ class Sharing:
         if not self.recording:
             return False
         task.steps += 1
+        self.touches += 1
         if task.steps > _LONG:
             pause("runs on and on", place)
         if not self.fixed:

@@ -14,6 +14,7 @@ from typing import Final, Protocol, runtime_checkable
 
 import attrs
 
+from kvlatch.reference.oracle.budget import Enough, never
 from kvlatch.reference.oracle.explore import Play, unchanged
 from kvlatch.reference.oracle.formulas import broken
 from kvlatch.reference.oracle.harness import World
@@ -214,15 +215,14 @@ def breaking(
 
 
 def shortened(
-    player: Player, bounds: Bounds, moves: Sequence[Move], law: str, *, whole: bool = False, tries: int = 400
+    player: Player, bounds: Bounds, moves: Sequence[Move], law: str, *, whole: bool = False, enough: Enough = never
 ) -> tuple[Bounds, list[Move]]:
-    """A play that breaks the law and of which no move can be left out, as far as so many tries show; gentler bounds."""
+    """A play that breaks the law and of which no move can be left out, as far as the tries show; gentler bounds."""
     best = list(moves)
     size = max(1, len(best) // 2)
-    while tries > 0:
+    while not enough():
         start, shorter = 0, False
-        while start < len(best) and tries > 0:
-            tries -= 1
+        while start < len(best) and not enough():
             found = breaking(player, bounds, best[:start] + best[start + size :], law, whole=whole)
             if found is not None and len(found) < len(best):
                 best, shorter = found, True
@@ -232,7 +232,7 @@ def shortened(
             break
         size = max(1, size // 2)
     for change in _CHANGES:
-        gentler = change(bounds, best)
+        gentler = bounds if enough() else change(bounds, best)
         found = breaking(player, gentler, best, law, whole=whole) if gentler != bounds else None
         if found is not None and len(found) <= len(best):
             bounds, best = gentler, found

@@ -26,7 +26,7 @@ class Mine({base}):
             log.write(f"{{os.getpid()}}\\n")
 
 
-@conforms(Mine)
+@conforms(Mine, seconds=3.0)
 def test_mine(check: Check) -> None:
     check()
 """
@@ -48,7 +48,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     for name in [name for name in environment if name.startswith("PYTEST_")]:
         del environment[name]
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
 
 
@@ -70,7 +70,7 @@ def test_the_command_works_where_pytest_ran(tmp_path: Path) -> None:
     )
     assert command.startswith("PYTHONPATH=checks ")
     command = command.replace("PYTHONPATH=checks", f"PYTHONPATH=checks:{shlex.quote(str(ROOT))}")
-    repeated = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, timeout=60, check=False)  # noqa: S602
+    repeated = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, timeout=600, check=False)  # noqa: S602
     assert repeated.returncode == 1, repeated.stderr
     assert "broken      released-once" in repeated.stdout
 
