@@ -24,6 +24,8 @@ from typing import Any, Final, TypeVar
 HOOKS: Final = ("attribute", "store", "content", "change", "item", "iterate", "call", "name", "stored")
 """The hooks, by what they are called for; see ``sharing.py``."""
 _PREFIX: Final = "_kvlatch_"
+_SLICE: Final = f"{_PREFIX}slice"
+"""The built-in one: a module may have a ``slice`` of its own."""
 _CONSTRUCTORS: Final = ("__init__", "__new__", "__post_init__", "__attrs_post_init__", "__setstate__")
 _ITSELF: Final = ("super", "locals", "globals", "vars", "dir", "eval", "exec", "isinstance", "type", "print", "cast")
 """Names of functions that look at their caller's frame, or at nothing that changes."""
@@ -269,7 +271,7 @@ def _as_index(node: ast.expr) -> ast.expr:
     """A slice as a value."""
     if isinstance(node, ast.Slice):
         parts = [one or ast.Constant(None) for one in (node.lower, node.upper, node.step)]
-        return ast.copy_location(ast.Call(ast.Name("slice", ast.Load()), parts, []), node)
+        return ast.copy_location(ast.Call(ast.Name(_SLICE, ast.Load()), parts, []), node)
     if isinstance(node, ast.Tuple):
         node.elts = [_as_index(one) for one in node.elts]
     return node
@@ -348,3 +350,4 @@ def publish(hooks: Hooks) -> None:
     """Let rewritten code find the hooks: as built-in names, so that no module's own names change."""
     for name in HOOKS:
         setattr(builtins, _PREFIX + name, hooks[name])
+    setattr(builtins, _SLICE, slice)

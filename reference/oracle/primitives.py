@@ -439,6 +439,7 @@ _CLOCKS = {
 
 INSTEAD: list[tuple[Any, Any]] = [
     (_thread.allocate_lock, _made_by(_thread.allocate_lock, Lock)),
+    (threading.Lock, _made_by(threading.Lock, Lock)),
     (threading.RLock, _made_by(threading.RLock, RLock)),
     (queue.SimpleQueue, _made_by(queue.SimpleQueue, SimpleQueue)),
     (time.sleep, sleep),
@@ -455,7 +456,7 @@ def instead(thing: Any) -> Any:
 
 
 def _patches() -> list[tuple[Any, str, Any]]:
-    """Whose attribute becomes what, for the length of a play."""
+    """Whose attribute becomes what, for the length of a play; not every Python has each of them."""
     lock, rlock = instead(_thread.allocate_lock), instead(threading.RLock)
     return [
         (threading, "Lock", lock),
@@ -485,7 +486,7 @@ def _patches() -> list[tuple[Any, str, Any]]:
 @contextmanager
 def installed() -> Iterator[None]:
     """For the length of this block, the threads of a cast get virtual things; all others notice nothing."""
-    patches = _patches()
+    patches = [patch for patch in _patches() if patch[1] in patch[0].__dict__]
     before = [(owner, name, owner.__dict__[name]) for owner, name, _ in patches]
     for owner, name, virtual in patches:
         setattr(owner, name, virtual)

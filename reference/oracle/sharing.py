@@ -16,6 +16,7 @@ import bisect
 import heapq
 import operator
 import sys
+import warnings
 from _thread import get_ident
 from collections import deque
 from collections.abc import Callable, Iterator, MutableMapping, MutableSequence, MutableSet
@@ -50,6 +51,10 @@ _WRITES_ITS_ARGUMENTS: Final = frozenset(
     | {getattr(heapq, name) for name in dir(heapq) if name.startswith("heap")}
     | {bisect.insort_left, bisect.insort_right}
 )
+_LOOKS_AT_FRAMES: Final = frozenset(
+    (sys._getframe, getattr(sys, "_getframemodulename", None), warnings.warn, warnings.warn_explicit)
+)
+"""What is called by the manager itself, and through nobody, since it looks at its caller."""
 _ATOMS: Final = (int, str, bytes, float, complex, bool, type(None), tuple, frozenset, range, slice, Enum)
 _CONTAINERS: Final = (dict, list, set, deque, bytearray, array.array, MutableMapping, MutableSequence, MutableSet)
 _EMPTY: Final[dict[Any, Any]] = {}
@@ -205,7 +210,7 @@ class Sharing:
             return _Foreign(self, function, function.__self__, place)
         if kind is BuiltinFunctionType or kind is MethodWrapperType:
             virtual = instead(function)
-            if virtual is not function:
+            if virtual is not function or function in _LOOKS_AT_FRAMES:
                 return virtual
             of = function.__self__
             return _Foreign(self, function, None if isinstance(of, ModuleType) else of, place)
