@@ -77,10 +77,12 @@ class Lock(Primitive):
     signal = False
     """It is not there to keep others out: a waiter of a Condition, which another thread releases."""
 
-    def __init__(self) -> None:
+    def __init__(self, real: Any = None) -> None:
         super().__init__()
         self.owner: Task | None = None
         self.depth = 0
+        self._real = real
+        """The lock by which threads of no cast keep each other out, where they use this one too."""
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Take the lock, or wait for it; False if it is not to be had, or not in time."""
@@ -111,6 +113,9 @@ class Lock(Primitive):
         if interleave.abandoned() or self.stale:
             self.owner, self.depth = None, 0
             return
+        if self._real is not None and current() is None:
+            self._real.release()
+            return
         if self.depth == 0:
             raise RuntimeError("release unlocked lock")
         if self.reentrant and self.owner is not current():
@@ -133,6 +138,8 @@ class Lock(Primitive):
 
     def _outside(self, blocking: bool) -> bool:
         """By a thread of no cast: an onlooker, or one on its way out of a play that is over."""
+        if self._real is not None and not interleave.abandoned():
+            return bool(self._real.acquire(blocking))
         if interleave.abandoned() or self._cast is None or self.stale:
             return True
         if self.depth and blocking:
@@ -473,7 +480,7 @@ def _patches() -> list[tuple[Any, str, Any]]:
         (queue, "SimpleQueue", instead(queue.SimpleQueue)),
         (queue, "time", instead(time.monotonic)),
         (selectors, "DefaultSelector", _made_by(selectors.DefaultSelector, Selector)),
-        (concurrent.futures.thread, "_global_shutdown_lock", Lock()),
+        (concurrent.futures.thread, "_global_shutdown_lock", Lock(concurrent.futures.thread._global_shutdown_lock)),
         (concurrent.futures.thread, "_threads_queues", weakref.WeakKeyDictionary()),
         (concurrent.futures.thread.ThreadPoolExecutor, "_counter", itertools.count().__next__),
         (asyncio.events.Handle, "_run", _run_handle),
