@@ -25,7 +25,7 @@ import attrs
 
 from kvlatch.proofs import bmc
 from kvlatch.proofs.induction import Invariant, Obligation, Theory
-from kvlatch.proofs.parametric import AnyWorkers
+from kvlatch.proofs.parametric import AnyNumber
 from kvlatch.proofs.processes import pool_of_cores
 from kvlatch.proofs.prove import Cell, trace_name, trace_of
 from kvlatch.proofs.recheck import (
@@ -233,5 +233,5 @@ def _invariant(theorem: Theorem) -> Invariant:
     size, network = scopes(protocol)[theorem.scope]
     (atomicity,) = (level for level in design.atomicities if level == theorem.atomicity)
     machine = Machine.of(design, atomicity, network, size, protocol)
-    theory = AnyWorkers.of(machine) if machine.model.any else Theory.of(machine)
+    theory = AnyNumber.of(machine) if machine.model.any else Theory.of(machine)
     return Invariant(theory, tuple(theory.claim(protocol.lemma(name)) for name in theorem.lemmas))

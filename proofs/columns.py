@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvlatch.spec.model import Machine
-from kvlatch.spec.terms import State, Var
+from kvlatch.spec.terms import Enumerated, State, Var
 
 Column = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
@@ -94,7 +94,7 @@ class Layout:
 
 
 @attrs.frozen(eq=False)
-class Columns:
+class Columns(Enumerated):
     """The algebra of one block of states. Columns are unpacked when they are first asked for."""
 
     layout: Layout
@@ -155,6 +155,3 @@ class Columns:
         wanted = _NOTHING if stored is None else stored
         mask: Mask = self.layout.merge[self.read(current), incoming] == wanted
         return mask
-
-    def every(self, part: Mask, own: bool) -> Mask:
-        raise TypeError("an instance with any number of workers has no states to enumerate")

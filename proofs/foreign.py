@@ -1,7 +1,7 @@
 """Proofs about foreign code: a table that was extracted from a manager takes the place of a merge of the spec.
 
-What is proved is about ``latch`` with that merge, its update one step, for any number of rooms and workers. So it says
-what the table is good for when all else is right; what else the foreign manager does, the table does not show.
+What is proved is about ``latch`` with that merge, its update one step. So it says what the table is good for when all
+else is right; what else the foreign manager does, the table does not show.
 """
 
 from __future__ import annotations

@@ -57,7 +57,11 @@ def gap(invariant: Invariant, obligation: Obligation) -> Gap:
     kind, _, name = obligation.name.partition(" ")
     step = next((step for step in theory.steps if kind in ("step", "rank") and step.name == name), None)
     broken = _broken(invariant.claims, theory, step, model) if kind in ("step", "initial") else None
-    shown = [var for var in theory.state.values if var.place != EVERY and var in _about(step, broken, theory)]
+    shown = [
+        var
+        for var in theory.state.values
+        if EVERY not in (var.place, var.names) and var in _about(step, broken, theory)
+    ]
     before = {var.name: _label(var, theory.state.values[var], model) for var in shown}
     after = {var.name: _label(var, step.sets[var], model) for var in shown if step and var in step.sets}
     differs = {name: label for name, label in after.items() if before[name] != label}

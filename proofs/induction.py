@@ -6,7 +6,7 @@ For one design, the obligations are:
 * one for each action: where it is enabled and every lemma holds, no lemma is broken after it (``step``);
 * one for each property: where every lemma holds, the state is not bad for it (``property``); for settlement, not with
   every fair action disabled;
-* for settlement, one for each action: it makes the rank of ``ranking.py`` smaller (``rank``).
+* for settlement, one for each action: it makes the rank of ``ranking.py`` smaller, or begins a new life (``rank``).
 
 There are no primed variables: "after it" is a lemma with the action's terms in the place of what the action sets. This
 file is for an instance with so many workers; ``parametric.py`` says the same for any number of them.
@@ -21,10 +21,11 @@ from typing import TypeVar
 import attrs
 import z3
 
-from kvlatch.proofs.ranking import BITS, Part, parts
+from kvlatch.proofs.ranking import BITS, Part, parts, spent
 from kvlatch.proofs.terms import Symbolic, width
-from kvlatch.spec.model import Action, Machine
+from kvlatch.spec.model import EVERY, Action, Machine
 from kvlatch.spec.schema import Lemma, Property, Writer
+from kvlatch.spec.steps import MORE
 from kvlatch.spec.terms import Term, Var, assign, evaluate, fields
 
 Expression = TypeVar("Expression", z3.BoolRef, z3.BitVecRef)
@@ -50,6 +51,8 @@ class Step:
     enabled: z3.BoolRef
     sets: dict[Var, z3.BitVecRef]
     action: Action | None = None
+    defined: tuple[z3.BoolRef, ...] = ()
+    """What the names of conditions in what it sets mean."""
 
 
 @attrs.frozen(eq=False)
@@ -140,6 +143,14 @@ class Theory:
         """The step sets something that the lemma reads."""
         return not claim.reads.isdisjoint(step.sets)
 
+    def arbitrary(self, term: Expression) -> Expression:
+        """A term about each element of a sort, said of an arbitrary one: here each has variables of its own."""
+        return term
+
+    def bystanders(self) -> list[Obligation]:
+        """What other rooms must not do to the settlement of this one: nothing, where there is but one."""
+        return []
+
     def stuck(self, prop: Property) -> list[Obligation]:
         """The state is bad and no fair action is enabled: impossible.
 
@@ -180,7 +191,8 @@ class Invariant:
         if prop.kind == "safety":
             bad = theory.says([theory.machine.model.claim(prop.bad)])
             return [*found, Obligation(f"property {prop.name}", (bad,))]
-        return [*(self.descends(step) for step in theory.steps if step.action), *found, *theory.stuck(prop)]
+        ranks = [self.descends(step, prop) for step in theory.steps if step.action]
+        return [*ranks, *theory.bystanders(), *found, *theory.stuck(prop)]
 
     @cached_property
     def inductive(self) -> list[Obligation]:
@@ -197,22 +209,23 @@ class Invariant:
         """The action leads to a state without some lemma: impossible."""
         goals = [self.theory.goal(claim) for claim in self.claims if self.theory.touched(step, claim)]
         broken = z3.Not(self.theory.after(step, conjunction(goals)))
-        return Obligation(f"step {step.name}", (step.enabled, z3.simplify(broken)))
+        return Obligation(f"step {step.name}", (step.enabled, *step.defined, z3.simplify(broken)))
 
-    def descends(self, step: Step) -> Obligation:
-        """The action does not make the rank smaller: impossible."""
+    def descends(self, step: Step, prop: Property) -> Obligation:
+        """The action does not make the rank smaller: impossible. A new life begins only when the last is over."""
+        theory = self.theory
+        if step.action and theory.machine.protocol.begins(step.action.rule):
+            bad = theory.says([theory.machine.model.claim(prop.bad)])
+            return Obligation(f"rank {step.name}", (step.enabled, bad))
         # Where a derived step stores depends on the lemmas; a row's own step needs none, and is cheaper without.
-        bare = step.action is not None and not step.action.part
+        bare = step.action is not None and step.action.part in ("", MORE)
         higher = z3.simplify(z3.Not(self._lowers(step)))
-        return Obligation(f"rank {step.name}", (*self.theory.local, step.enabled, higher), bare=bare)
+        return Obligation(f"rank {step.name}", (*theory.local, step.enabled, *step.defined, higher), bare=bare)
 
     def _lowers(self, step: Step) -> z3.BoolRef:
         """Of the numbers of the rank, a step leaves those before its own as they are, and makes its own smaller."""
         theory = self.theory
         protocol = theory.machine.protocol
-        if (life := next((var for var in step.sets if var.field is protocol.lives), None)) is not None:
-            now = theory.state.values[life]
-            return z3.ULT(now, theory.after(step, now))
         if step.action and step.action.part == "retry":
             # A retry sets nothing but what its thread has seen: that was out of date before, and is not after.
             entry, thread = protocol.entry, protocol.threads[step.action.rule.actor]
@@ -222,8 +235,11 @@ class Invariant:
             current = next(value for var, value in theory.state.values.items() if var.field is entry.status)
             out_of_date = theory.state.values[seen] != current
             return z3.And(out_of_date, z3.Not(theory.after(step, out_of_date)), z3.BoolVal(len(step.sets) == 1))
-        potential = sum((part.term for part in theory.potential if part.var in step.sets), z3.BitVecVal(0, BITS))
-        return z3.ULT(theory.after(step, potential), potential)
+        touched = [part for part in theory.potential if part.var in step.sets]
+        potential = sum((part.term for part in touched if part.var.place != EVERY), z3.BitVecVal(0, BITS))
+        lower = z3.ULT(theory.after(step, potential), potential + spent(step.action, protocol))
+        each = [theory.arbitrary(part.term) for part in touched if part.var.place == EVERY]
+        return conjunction([lower, *(z3.ULE(theory.after(step, term), term) for term in each)])
 
 
 def keep(theory: Theory, lemmas: Sequence[Lemma]) -> Invariant:
@@ -242,7 +258,7 @@ def keep(theory: Theory, lemmas: Sequence[Lemma]) -> Invariant:
             touched = {claim for claim in claims - dropped if theory.touched(step, claim)}
             goals = {claim: theory.after(step, theory.goal(claim)) for claim in touched}
             solver.push()
-            solver.add(step.enabled)
+            solver.add(step.enabled, *step.defined)
             dropped |= _broken(solver, [assumed[claim] for claim in claims], goals)
             solver.pop()
         claims -= dropped

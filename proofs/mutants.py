@@ -22,16 +22,17 @@ from kvlatch.proofs.search import Search, explore
 from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.merges import Kept, failure_overrides, first_terminal_wins
 from kvlatch.spec.model import Instance, Machine
-from kvlatch.spec.protocol import RULES, bootstrap_gen, drained, gen, latch, pages, phase, present, status
+from kvlatch.spec.protocol import RULES, bootstrap_gen, drained, gen, job_gen, latch, pages, phase, present, status
 from kvlatch.spec.ranks import DESIGNS as RANKS_DESIGNS
 from kvlatch.spec.ranks import RANKS, Ranks, clock, decided, entry, live, open_here
 from kvlatch.spec.room import ROOM
-from kvlatch.spec.schema import AnyDesign, Atomicity, Network, Protocol, Rule, Sizes
+from kvlatch.spec.schema import ANY, AnyDesign, Atomicity, Network, Protocol, Rule, Sizes
 from kvlatch.spec.status import ABSENT, B, F, KVPoll, S
 from kvlatch.spec.terms import Field, LastChunk, Term, where
 
 LATCH: Final = DESIGNS["latch"]
 SMALLEST: Final = Instance(workers=1, chunks=1)
+ONCE_MORE: Final = Instance(workers=1, chunks=1, requests=ANY)
 ROWS: Final = {rule.name: rule for rule in RULES}
 
 
@@ -186,6 +187,24 @@ MUTANTS: Final = (
         "An abort notice about the first request is taken for one about the second.",
         changed("hear_stale_abort", to=where(present & (status != S), "aborting", "idle"), then={bootstrap_gen: gen}),
         network="late", instance=Instance(workers=1, chunks=1, requests=2),
+    ),
+    Mutant(
+        "bootstrap thread without generation", "room-reusable",
+        "What the bootstrap thread is still doing for one request it does to the next one, whichever that is.",
+        changed("reuse_again", then={bootstrap_gen: bootstrap_gen}),
+        network="late", instance=ONCE_MORE, also=("no-pin", "settlement"),
+    ),
+    Mutant(
+        "worker without generation", "room-reusable",
+        "A chunk that was taken for one request is transferred for the next one, whichever that is.",
+        changed("reuse_again", then={job_gen: job_gen}),
+        network="late", instance=ONCE_MORE, also=("settlement",),
+    ),
+    Mutant(
+        "queue without generation", "room-reusable",
+        "A chunk of an older request that is still queued is taken for one of this request.",
+        changed("take_stale", then={job_gen: gen}),
+        network="late", instance=ONCE_MORE, also=("settlement", "success-complete"),
     ),
     of_ranks(
         "given up after success", "rank-agreement",

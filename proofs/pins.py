@@ -10,10 +10,15 @@ from typing import Final
 from kvlatch.proofs.prove import Cell, Row, UnknownName
 from kvlatch.proofs.verdicts import Proved, Refuted, Unknown, Verdict
 
+HOLDS: Final = "holds"
+NARROW: Final = "holds*"
+"""For less than proofs of the protocol are about: its line says for how much."""
+
 PINS: Final = Path(__file__).with_name("verdicts.txt")
 _HEAD: Final = """\
 # The expected verdict of every cell; `kvlatch prove` fails when one changes, `kvlatch prove --pin` writes this file.
-# holds, or the length of the shortest counterexample; d: in a disorderly network, r: with a room id used again.
+# holds (holds*: for less than any number), or the length of the shortest counterexample; d: in a disorderly network,
+# r: with a room id used again.
 """
 
 
@@ -21,7 +26,7 @@ def text(verdict: Verdict) -> str:
     """A verdict in one word."""
     match verdict:
         case Proved():
-            return "holds"
+            return NARROW if verdict.narrow else HOLDS
         case Refuted():
             return f"{verdict.length}{verdict.world.suffix}"
         case Unknown():

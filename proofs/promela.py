@@ -20,7 +20,7 @@ import attrs
 
 from kvlatch.spec.model import Action, Machine
 from kvlatch.spec.schema import Property
-from kvlatch.spec.terms import Term, Var, assign, evaluate
+from kvlatch.spec.terms import Enumerated, Term, Var, assign, evaluate
 
 
 def promela(machine: Machine, prop: Property | None = None) -> str:
@@ -91,7 +91,7 @@ def _bad(machine: Machine, prop: Property, algebra: Expressions) -> str:
 
 
 @attrs.frozen
-class Expressions:
+class Expressions(Enumerated):
     """The algebra of Promela expressions. What could be misread inside another expression is in parentheses."""
 
     merge: tuple[tuple[int | None, ...], ...]
@@ -130,9 +130,6 @@ class Expressions:
 
     def stores(self, current: Var, incoming: int, stored: int | None) -> str:
         return self.any_([self.is_(current, index) for index, row in enumerate(self.merge) if row[incoming] == stored])
-
-    def every(self, part: str, own: bool) -> str:
-        raise TypeError("an instance with any number of workers has no Promela model")
 
 
 # --------------------------------------------------------------------------------------------------------------------

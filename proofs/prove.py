@@ -3,11 +3,11 @@
 A row is a design in one atomicity with a fixed number of workers. Its properties are decided together:
 
 1. the search explores the orderly world to the end; what it finds broken is refuted;
-2. induction, for any number of rooms and workers, tries a few lemmas on what is left, enough for what most designs
-   keep; where the search has found nothing broken, it tries the whole pool first;
+2. induction, for any number of rooms, workers, chunks and requests, tries a few lemmas on what is left, enough for
+   what most designs keep; where the search has found nothing broken, it tries the whole pool first;
 3. the search tries the rougher worlds, as long as they could still break something;
-4. induction tries the whole pool on what is still left, then the part of it that the design keeps, for any number too;
-   after that it is unknown.
+4. induction tries the whole pool on what is still left, then the part of it that the design keeps: for any number, for
+   two requests and any number of all else, for two of each; after that it is unknown.
 
 ``thorough`` searches worlds 1 to 3 to the end whatever has been proved, and asks Z3 for the length of every
 counterexample. An engine that contradicts another raises :class:`Disagreement`: that is no verdict.
@@ -26,7 +26,7 @@ import attrs
 from kvlatch.proofs.bmc import Unrolling
 from kvlatch.proofs.gaps import Gap
 from kvlatch.proofs.induction import Invariant, Theory, keep
-from kvlatch.proofs.parametric import AnyWorkers
+from kvlatch.proofs.parametric import AnyNumber
 from kvlatch.proofs.processes import pool_of_cores
 from kvlatch.proofs.search import Search, explore
 from kvlatch.proofs.verdicts import Case, Proved, Refuted, Unknown, Verdict, earn
@@ -187,7 +187,7 @@ class _Row:
     protocol: Protocol
     open: dict[str, Property]
     decided: dict[str, Cell] = attrs.field(factory=dict)
-    taken: set[str] = attrs.field(factory=set)
+    taken: set[Action] = attrs.field(factory=set)
     gaps: dict[str, Gap | None] = attrs.field(factory=dict)
     """By property, where the first induction with the whole pool of lemmas fails."""
     searched: list[str] = attrs.field(factory=list)
@@ -195,8 +195,11 @@ class _Row:
 
     @cached_property
     def theory(self) -> Theory:
-        """The row's design in the world of proofs, with any number of rooms and workers, as terms."""
-        return AnyWorkers.of(attrs.evolve(self.row, workers=ANY).machine(self.protocol.everything))
+        """The row's design in the world of proofs, with any number of whatever there can be, as terms."""
+        return self._theory_in(self.protocol.everything)
+
+    def _theory_in(self, world: World) -> Theory:
+        return AnyNumber.of(attrs.evolve(self.row, workers=ANY).machine(world))
 
     def search(self, world: World, *, to_the_end: bool) -> None:
         """Refute what this world breaks, and contradict no proof."""
@@ -208,7 +211,7 @@ class _Row:
         asked = [*self.open.values(), *map(self.protocol.prop, self._proved())]
         seen = explore(machine, asked, until=None if to_the_end else breakable)
         ms = 1000 * (time.perf_counter() - start)
-        self.taken |= {action.label_of_any for action in seen.taken}
+        self.taken |= set(seen.taken)
         extent = "to the end" if seen.complete else "until something else was broken"
         self.searched.append(f"{world.name} ({machine.model.instance}): {seen.states} states, {extent}")
         self._contradicted(world, seen)
@@ -251,17 +254,20 @@ class _Row:
             self._earn(Invariant(self.theory, tuple(map(self.theory.claim, self.protocol.lemmas))), list(self.open))
 
     def induce_with_what_is_kept(self) -> None:
-        """Prove what follows from the part of the pool that this design keeps: for any number, else for a fixed one."""
-        if self.open and self.protocol.crowd:
-            self._earn(keep(self.theory, self.protocol.lemmas), list(self.open))
+        """Prove what follows from the part of the pool that this design keeps, for as many of each sort as can be."""
+        for world in self.protocol.proved_in:
+            if self.open:
+                theory = self.theory if world is self.protocol.everything else self._theory_in(world)
+                self._earn(keep(theory, self.protocol.lemmas), list(self.open))
         if self.open:
-            theory = Theory.of(self.row.machine(self.protocol.everything))
+            theory = Theory.of(self.row.machine(self.protocol.bounded))
             self._earn(keep(theory, self.protocol.lemmas), list(self.open))
 
     def _earn(self, invariant: Invariant, names: Sequence[str]) -> None:
         start = time.perf_counter()
         case = Case.of(invariant, [self.open[name] for name in names])
-        verdicts = {name: earn(case, self.open[name], self.taken) for name in names}
+        taken = {action.label_in(invariant.theory.machine.model.instance) for action in self.taken}
+        verdicts = {name: earn(case, self.open[name], taken) for name in names}
         ms = 1000 * (time.perf_counter() - start) / len(names)
         for name, verdict in verdicts.items():
             if isinstance(verdict, Proved):

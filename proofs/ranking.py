@@ -1,11 +1,15 @@
-"""The rank: three numbers that every step makes smaller, the first that differs deciding, so no run goes on for ever.
+"""The rank: two numbers that every step makes smaller, the first that differs deciding, so no life goes on for ever.
 
-The first is the number of requests that may still come on the room id (a protocol's field ``lives``): a second one
-leaves one less. The second is the sum of potentials: each label of a field has one, the number of steps that may still
-come from it (``potential``); what is not listed has none. Every other step lowers it but one: a retry lowers the third
-number, which counts the threads that wait between their read and their swap while what they have seen is out of date. A
-store may raise the third number, but moves its own thread on, and so lowers the second. With finitely many requests and
-workers all three are finite.
+A life is the time of one request on the room id. The next one begins with a step of its own (which sets the protocol's
+field ``lives``), and the obligation of that step is that the last request has settled: so a request that does not
+settle has all the rest of the run to itself, however many requests there might be.
+
+The first number is the sum of potentials: each label of a field has one, the number of steps that may still come from
+it (``potential``); what is not listed has none. Where one label stands for several alike things, of several older
+requests, each of them has that potential, and a step that uses one up and leaves others takes it away
+(:func:`spent`). Every step lowers this number but one: a retry lowers the second, which counts the threads that wait
+between their read and their swap while what they have seen is out of date. A store may raise the second number, but
+moves its own thread on, and so lowers the first. Elements and messages are finitely many, so both are finite.
 """
 
 from __future__ import annotations
@@ -16,7 +20,9 @@ import attrs
 import z3
 
 from kvlatch.proofs.terms import Symbolic
-from kvlatch.spec.model import Model
+from kvlatch.spec.model import EVERY, Action, Model
+from kvlatch.spec.schema import Protocol
+from kvlatch.spec.steps import MORE
 from kvlatch.spec.terms import Var
 
 BITS: Final = 8
@@ -44,9 +50,18 @@ def parts(model: Model, state: Symbolic) -> list[Part]:
     return found
 
 
+def spent(action: Action | None, protocol: Protocol) -> int:
+    """The potential of what a step uses up although its label stays, since there is more of it."""
+    if action is None or action.part != MORE or protocol.older is None:
+        return 0
+    piles = {field: label for field, label in protocol.older.piles.items() if field in action.rule.then}
+    return sum(protocol.potential.get(field, {}).get(label, 0) for field, label in piles.items())
+
+
 def greatest(model: Model) -> int:
     """A bound for what one step can touch: one of the crowd and one room; it must fit into ``BITS`` bits."""
     protocol = model.protocol
     others = {var for var in model.variables if var.owner == protocol.crowd and var.place != 0}
-    touched = [var for var in model.variables if var not in others]
-    return sum(max(protocol.potential.get(var.field, {}).values(), default=0) for var in touched)
+    touched = [var for var in model.variables if var not in others and var.place != EVERY]
+    most = max((spent(action, protocol) for action in model.actions), default=0)
+    return most + sum(max(protocol.potential.get(var.field, {}).values(), default=0) for var in touched)

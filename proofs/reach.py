@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import attrs
 
 from kvlatch.spec.model import Machine
-from kvlatch.spec.terms import Var, assign, evaluate
+from kvlatch.spec.terms import Enumerated, Var, assign, evaluate
 
 Truths = frozenset[bool]
 Labels = frozenset[int]
@@ -20,7 +20,7 @@ _BOTH: Truths = frozenset({True, False})
 
 
 @attrs.frozen
-class Possible:
+class Possible(Enumerated):
     """The algebra of sets: the truths that a formula can have, and the labels that a value can have."""
 
     labels: Mapping[Var, Labels]
@@ -58,9 +58,6 @@ class Possible:
 
     def stores(self, current: Var, incoming: int, stored: int | None) -> Truths:
         return frozenset(self.merge[entry][incoming] == stored for entry in self.labels[current])
-
-    def every(self, part: Truths, own: bool) -> Truths:
-        raise TypeError("an instance with any number of workers has no states to enumerate")
 
 
 def possible(machine: Machine) -> dict[Var, Labels]:

@@ -53,10 +53,12 @@ SHIPPED: Final = Path(__file__).with_name("certificates.tar.gz")
 
 _COMPUTED_FROM: Final = {
     kvlatch.spec: (
-        "designs", "lemmas", "merges", "model", "properties", "protocol", "protocols", "room", "schema", "status",
-        "steps", "terms",
+        "designs", "lemmas", "merges", "model", "properties", "protocol", "protocols", "ranks", "room", "schema",
+        "status", "steps", "terms",
     ),
-    kvlatch.proofs: ("bmc", "induction", "parametric", "ranking", "solvers", "terms", "worlds"),
+    kvlatch.proofs: (
+        "bmc", "induction", "parametric", "ranking", "settlement", "solvers", "sorts", "terms", "worlds",
+    ),
 }  # fmt: skip
 """The modules that obligations are computed from."""
 _COMMANDS: Final = {
@@ -91,7 +93,7 @@ class File:
 
     @property
     def kind(self) -> str:
-        """The first word of the obligation: initial, step, property, rank, shorter; or trace."""
+        """The first word of the obligation: initial, step, property, rank, fair, shorter; or trace."""
         return self.obligation.split(" ")[0]
 
 
@@ -297,9 +299,10 @@ def files_in(directory: Path) -> set[str]:
 
 def scopes(protocol: Protocol) -> dict[str, tuple[Sizes, Network]]:
     """The scopes of proofs about a protocol, and the instance and network that each is about."""
-    world = protocol.everything
-    instances = [world.instance(count) for count in range(ANY, 9 if protocol.crowd else 1)]
-    return {scope_of(protocol, size, world.network): (size, world.network) for size in instances}
+    counts = range(1, 9 if protocol.crowd else 2)
+    about = [(protocol.bounded, count) for count in counts] + [(world, ANY) for world in protocol.proved_in]
+    found = [(world.instance(count), world.network) for world, count in about]
+    return {scope_of(protocol, size, network): (size, network) for size, network in found}
 
 
 def demanded(theorem: Theorem) -> list[str]:
@@ -324,7 +327,8 @@ def demanded(theorem: Theorem) -> list[str]:
         stuck = ["", ", busy"]
     else:
         stuck = [f", {count + 1} at work" for count in size.named(protocol.crowd)]
-    return [*names, *(f"rank {name}" for name in actions), *(f"property {prop.name}{case}" for case in stuck)]
+    ranks = [*(f"rank {name}" for name in (*actions, *others)), *(f"fair {name}" for name in others)]
+    return [*names, *ranks, *(f"property {prop.name}{case}" for case in stuck)]
 
 
 def shorter(traces: Sequence[Trace]) -> str:

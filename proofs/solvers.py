@@ -38,7 +38,7 @@ class Answers:
 def discharge(invariant: Invariant, obligations: Sequence[Obligation]) -> list[Answers]:
     """Both solvers' answers, in the order of the obligations. cvc5 is asked what Z3 has discharged.
 
-    After a failure nothing more is asked, unless it is one property's own: the lemmas may still prove the others.
+    After a failure nothing more is asked, unless it is some properties' own: the lemmas may still prove the others.
     """
     first = list(zip(obligations, _by_z3(invariant, obligations), strict=False))
     discharged = [(obligation, used) for obligation, (said, used, _) in first if said == "unsat"]
@@ -64,7 +64,7 @@ def _by_z3(invariant: Invariant, obligations: Sequence[Obligation]) -> Iterator[
         solver.pop()
         used = tuple(claim for name, claim in assumed.items() if name.get_id() in core)
         yield said, used, 1000 * (time.perf_counter() - start)
-        if said != "unsat" and not obligation.name.startswith("property"):
+        if said != "unsat" and not obligation.name.startswith(("property", "rank", "fair")):
             return
 
 

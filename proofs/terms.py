@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import attrs
 import z3
 
-from kvlatch.spec.terms import Var
+from kvlatch.spec.terms import Ordered, Var
 
 
 def width(var: Var) -> int:
@@ -72,5 +72,8 @@ class Symbolic:
         rows = [index for index, row in enumerate(self.merge) if row[incoming] == stored]
         return self.any_([self.values[current] == index for index in rows])
 
-    def every(self, part: z3.BoolRef, own: bool) -> z3.BoolRef:
-        raise TypeError("only parametric.py has any number of workers")
+    def every(self, part: z3.BoolRef, sort: str) -> z3.BoolRef:
+        raise TypeError(f"only parametric.py has any number of {sort}s")
+
+    def ordered(self, order: Ordered) -> z3.BoolRef:
+        raise TypeError(f"only parametric.py has any number of {order.sort}s")

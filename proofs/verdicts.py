@@ -8,7 +8,8 @@ It demands, for one property of one design,
 * each discharge by two solvers of different families (``solvers.py``);
 * that nothing is vacuous: every action that the explicit search has seen happen can start in a state that satisfies
   the lemmas;
-* a named mutant of the protocol that breaks the property (``mutants.py``), so that the claim can fail at all.
+* a named mutant of the protocol that breaks the property (``mutants.py``), so that the claim can fail at all;
+* with any number of requests, the lemmas on which two labels for all of them rest (``schema.Older``).
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from kvlatch.proofs.induction import Invariant, new_solver
 from kvlatch.proofs.mutants import MUTANTS
 from kvlatch.proofs.solvers import Answers, discharge
 from kvlatch.proofs.worlds import bounds_of, scope_of_machine
-from kvlatch.spec.schema import Property, World
+from kvlatch.spec.schema import ANY, Property, World
+from kvlatch.spec.terms import FALSE
 
 
 @attrs.frozen
@@ -35,6 +37,8 @@ class Proved:
     obligations: Mapping[str, float]
     bounds: Mapping[str, int | str | None] = attrs.field(factory=dict)
     """The scope as fields: how many of each sort (``any``), the network, and the fairness that was assumed, if any."""
+    narrow: bool = False
+    """It is about less than proofs of the protocol are: a table marks it."""
 
 
 @attrs.frozen
@@ -109,9 +113,22 @@ def earn(case: Case, prop: Property, taken: AbstractSet[str]) -> Verdict:
         return Unknown(f"vacuous: the lemmas exclude actions that happen: {', '.join(sorted(vacuous))}")
     if prop.name not in case.breakable:
         return Unknown("no mutant of the protocol breaks this property, so nothing shows that it could fail")
+    if unfounded := _unfounded(case.invariant):
+        return Unknown(f"any number of requests rests on lemmas that are not among these: {', '.join(unfounded)}")
     lemmas = tuple(claim.lemma.name for claim in case.invariant.claims)
     ms = {answers.name: answers.ms for answers in asked}
-    return Proved(case.scope, lemmas, ms, bounds_of(case.invariant.theory.machine, prop))
+    machine = case.invariant.theory.machine
+    narrow = machine.model.instance != machine.protocol.everything.instance(ANY)
+    return Proved(case.scope, lemmas, ms, bounds_of(machine, prop), narrow)
+
+
+def _unfounded(invariant: Invariant) -> list[str]:
+    """With any number of requests, the lemmas that are missing for taking all older ones as one."""
+    model = invariant.theory.machine.model
+    older = model.protocol.older
+    if older is None or model.instance.count("request") != ANY or model.claim(older.when) is FALSE:
+        return []
+    return sorted(set(older.lemmas) - {claim.lemma.name for claim in invariant.claims})
 
 
 def _startable(invariant: Invariant) -> set[str]:

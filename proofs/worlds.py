@@ -7,7 +7,7 @@ again, then with both. The suffix says in the matrix which world it took.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
@@ -26,7 +26,13 @@ WORKERS: Final = ROOM.counts
 
 def scope_of(protocol: Protocol, sizes: Sizes, network: Network) -> str:
     """What a proof about an instance is about, in words."""
-    return "; ".join([_crowd(protocol, sizes), ", ".join([*_bounds(protocol, sizes), f"{network} network"])])
+    counts = _counts(protocol, sizes)
+    unbounded = [f"{sort}s{suffix}" for (sort, suffix), count in counts.items() if count == ANY]
+    bounded = [f"{n} {sort}{'s' * (n > 1)}{suffix}" for (sort, suffix), n in counts.items() if n != ANY]
+    crowd = [f"any number of {_listed(unbounded)}"] if unbounded else []
+    if protocol.crowd is None or sizes.count(protocol.crowd) != ANY:
+        crowd = [*_few(protocol, sizes), *crowd]
+    return "; ".join([", ".join(crowd), ", ".join([*bounded, f"{network} network"])])
 
 
 def scope_of_machine(machine: Machine) -> str:
@@ -40,23 +46,46 @@ def bounds_of(machine: Machine, prop: Property) -> dict[str, int | str | None]:
     """The scope of a proof of a property as fields; ``any`` is any number, ``fairness`` None where none was needed."""
     protocol, sizes, fix = machine.protocol, machine.model.instance, machine.model.fix
     counts: dict[str, int | str | None] = {name: count or "any" for name, count in attrs.asdict(sizes).items()}
-    if machine.model.any and protocol.home:
+    if protocol.home and protocol.crowd and sizes.count(protocol.crowd) == ANY:
         counts["rooms"] = "any"
-    fairness = "weak: a step of the server that stays enabled is taken" if prop.kind == "liveness" else None
-    return {**counts, "network": fix.network if fix else None, "fairness": fairness}
+    return {**counts, "network": fix.network if fix else None, "fairness": fairness_of(machine, prop)}
 
 
-def _crowd(protocol: Protocol, sizes: Sizes) -> str:
+def fairness_of(machine: Machine, prop: Property) -> str | None:
+    """The fairness that a proof of a property assumes of the steps of the server; None of a safety property's.
+
+    Weak: a step that stays enabled is taken. Strong: one that is enabled again and again is.
+    """
+    if prop.kind == "safety":
+        return None
+    protocol, sizes = machine.protocol, machine.model.instance
+    weak = "weak fairness"
+    if protocol.home is None or protocol.crowd is None or sizes.count(protocol.crowd) != ANY:
+        return weak
+    idle = [action.rule for action in machine.model.actions if action.fair and protocol.crowd in action.arguments]
+    starts = dict.fromkeys(rule.name for rule in idle if rule.at == protocol.home.idle)
+    return f"{weak}, and strong fairness of {_listed(list(starts))}"
+
+
+def _counts(protocol: Protocol, sizes: Sizes) -> dict[tuple[str, str], int]:
+    """How many there are of what a proof counts, by sort and where that is; rooms and the crowd if any number."""
+    counts: dict[tuple[str, str], int] = {}
+    if protocol.crowd and sizes.count(protocol.crowd) == ANY:
+        counts |= {("room", ""): ANY} if protocol.home else {}
+        counts[protocol.crowd, ""] = ANY
+    counts |= {(sort, ""): sizes.count(sort) for sort in protocol.sorts if sort != protocol.crowd}
+    return counts | ({("request", " on a room id"): sizes.count("request")} if hasattr(sizes, "requests") else {})
+
+
+def _few(protocol: Protocol, sizes: Sizes) -> list[str]:
+    """The crowd, where it is counted."""
     if protocol.crowd is None:
-        return f"one {protocol.name}"
-    if sizes.count(protocol.crowd) == ANY:
-        return f"any number of {'rooms and ' if protocol.home else ''}{protocol.crowd}s"
-    one = "one room" if protocol.home else f"one {protocol.name}"
+        return ["one room"]
+    room = ["one room"] if protocol.home else []
     count = sizes.count(protocol.crowd)
-    return f"{one}, one {protocol.crowd}" if count == 1 else f"{one}, up to {count} {protocol.crowd}s"
+    return [*room, f"one {protocol.crowd}" if count == 1 else f"up to {count} {protocol.crowd}s"]
 
 
-def _bounds(protocol: Protocol, sizes: Sizes) -> Iterator[str]:
-    for sort, suffix in (*((sort, "") for sort in protocol.sorts), ("request", " on a room id")):
-        if sort != protocol.crowd and hasattr(sizes, f"{sort}s"):
-            yield f"{sizes.count(sort)} {sort}s{suffix}"
+def _listed(words: Sequence[str]) -> str:
+    *some, last = words
+    return f"{', '.join(some)} and {last}" if some else last

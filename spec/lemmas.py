@@ -66,6 +66,9 @@ LEMMAS: Final = (
     Lemma("jobs of the past", implies(gen == "first", job_gen == "first")),
     Lemma("infos of the past", implies(gen == "first", infos != "second")),
     Lemma("old entry", implies((gen == "second") & (stamp == "first"), (status == TOMBSTONE) & (phase == "new"))),
+    Lemma("infos are gone", implies(phase.in_("releasing", "done"), infos == "none")),
+    Lemma("no old infos", implies(gen == "second", infos != "first")),
+    Lemma("old workers", implies(~own, ~working)),
     # What the table says, by the place of the request.
     Lemma("tombstone of a settled request", implies((status == TOMBSTONE) & (stamp == gen), settled)),
     Lemma("cleared", implies(settled, (status == TOMBSTONE) & (stamp == gen))),

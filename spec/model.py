@@ -2,7 +2,8 @@
 
 An instance says how many rooms, workers and chunks there are. :func:`build` grounds the rows for it (``steps.py``):
 each field becomes one variable per room, worker or chunk, each row one :class:`Action` per room, worker and chunk it
-can apply to, and "for every worker" becomes a conjunction.
+can apply to, and "for every worker" becomes a conjunction. With any number of a sort one element is named, the one that
+a step is about, and "for every" stays a quantifier: such a model is for ``proofs/parametric.py``, and does not run.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import attrs
 from kvlatch.spec.room import HERE, MAX_CHUNKS, ROOM, Instance, job_room, merge_rows
 from kvlatch.spec.schema import ANY, AnyDesign, Atomicity, Network, Property, Protocol, Sizes
 from kvlatch.spec.steps import EVERY, Action, Grounding, Place, between_steps, serves_several, steps_of
-from kvlatch.spec.terms import FALSE, TRUE, Field, Is, State, Term, Var, assign, evaluate, free, rewrite
+from kvlatch.spec.terms import FALSE, TRUE, Enumerated, Field, Is, State, Term, Var, assign, evaluate, free, rewrite
 
 __all__ = [
     "ANY", "EVERY", "HERE", "MAX_CHUNKS", "Action", "Concrete", "Fixed", "Instance", "Machine", "Model",
@@ -57,7 +58,7 @@ class Model:
 
     @property
     def any(self) -> bool:
-        """The instance has any number of the protocol's crowd."""
+        """The instance has any number of some sort, so it has no states to enumerate."""
         return self.ground.any
 
     def _bound(self, formula: Term, place: Place) -> Term:
@@ -111,7 +112,8 @@ def build(instance: Sizes, protocol: Protocol = ROOM) -> Model:
     if len({rule.name for rule in protocol.rows}) != len(protocol.rows):
         raise ValueError(f"two rows of the protocol {protocol.name} have the same name")
     ground = Grounding.of(protocol, instance)
-    rows = (rule for rule in protocol.rows if rule.requests <= instance.count("request"))
+    requests = instance.count("request")
+    rows = (rule for rule in protocol.rows if rule.requests <= requests or requests == ANY)
     actions = tuple(action for rule in rows for action in steps_of(rule, ground))
     return Model(instance, tuple(ground.variables.values()), ground.switches, actions, ground)
 
@@ -121,7 +123,7 @@ def build(instance: Sizes, protocol: Protocol = ROOM) -> Model:
 
 
 @attrs.frozen
-class Concrete:
+class Concrete(Enumerated):
     """The algebra of one concrete state: truth is bool, a value is the index of its label."""
 
     state: State
@@ -157,9 +159,6 @@ class Concrete:
 
     def stores(self, current: Var, incoming: int, stored: int | None) -> int:
         return self.merge[self.state[current]][incoming] == stored
-
-    def every(self, part: int, own: bool) -> int:
-        raise TypeError("an instance with any number of workers has no concrete states")
 
 
 @attrs.frozen(eq=False)

@@ -31,12 +31,13 @@ from typing import Final
 from kvlatch.spec import designs as design
 from kvlatch.spec.schema import Rule, Writer
 from kvlatch.spec.status import ABSENT, STATUS, TOMBSTONE, B, F, S, T, W
-from kvlatch.spec.terms import TRUE, Field, ForAll, LastChunk, Term, ThisChunk, where
+from kvlatch.spec.terms import TRUE, AnyRequests, Field, ForAll, LastChunk, Term, ThisChunk, where
 
 # --------------------------------------------------------------------------------------------------------------------
 # State
 
 GENERATION = ("first", "second")
+"""Where more than two requests use the room id: "second" is this one and "first" any older one (``Older``)."""
 TERMINALS = ("none", F, S)
 
 # The manager's tables, keyed by room id.
@@ -152,7 +153,8 @@ def polls(label: str) -> Term:
 
 drained = (design.release == "at once") | ForAll("worker", (worker == "idle") | (job_gen != gen))
 head_of_queue = ForAll("earlier chunk", chunk != "queued") & ForAll("chunk", stale == "no")
-head_of_stale = ForAll("earlier chunk", stale == "no")
+head_of_stale = AnyRequests() | ForAll("earlier chunk", stale == "no")
+"""Of several older requests, any chunk may be the next one: the queue has them by request first."""
 last_to_arrive = ((design.success == "last") & LastChunk()) | (
     (design.success == "counted") & (job_gen == gen) & ForAll("other chunk", chunk == "done")
 )
@@ -254,6 +256,14 @@ SCHEDULER: Final = (
           stale: where(chunk == "queued", "yes", "no"), chunk: "unsent"}, fair=False, requests=2,
          where=ARRIVAL,
          says="A second request arrives with the same room id. Queued chunks of the first stay in the queue."),
+    Rule("reuse_again", "scheduler", "free", "free", (phase == "done") & (gen == "second"),
+         {gen: "second", phase: "new", latch: "none", pages: "none", wire: "none", metadata: "none", notice: "none",
+          straggler: where(design.network == "orderly", "none", "due"),
+          stale: where((chunk == "queued") | (stale == "yes"), "yes", "no"), chunk: "unsent",
+          stamp: "first", bootstrap_gen: "first", job_gen: "first", infos: where(infos == "second", "first", infos)},
+         fair=False, requests=3,
+         where=ARRIVAL,
+         says="A further request arrives: it is the second one now, and what was the second's is an older one's."),
 )  # fmt: skip
 
 BOOTSTRAP: Final = (

@@ -12,7 +12,7 @@ from kvlatch.spec.lemmas import FEW, LEMMAS, POTENTIAL
 from kvlatch.spec.merges import KEEP, Table, table
 from kvlatch.spec.properties import PROPERTIES
 from kvlatch.spec.protocol import RULES, STATE, THREADS
-from kvlatch.spec.schema import ANY, AnyDesign, Entry, Home, Protocol, Sizes, World
+from kvlatch.spec.schema import ANY, AnyDesign, Entry, Home, Older, Protocol, Sizes, World
 from kvlatch.spec.status import ABSENT, STATUS, TOMBSTONE, KVPoll
 from kvlatch.spec.terms import Field
 
@@ -24,7 +24,10 @@ job_room = Field("job_room", "worker", ("elsewhere", HERE, "1", "2", "3"))
 
 @attrs.frozen
 class Instance(Sizes):
-    """How many transfer workers (or ``ANY``), chunks per request, requests (one by one) per room id, and rooms."""
+    """How many transfer workers, chunks per request, requests (one by one) per room id, and rooms.
+
+    Of all but rooms there may be ``ANY`` number. Requests beyond the second are then what :class:`Older` makes of them.
+    """
 
     crowd: ClassVar[str | None] = "worker"
     workers: int = 1
@@ -33,7 +36,7 @@ class Instance(Sizes):
     rooms: int = 1
 
     def __attrs_post_init__(self) -> None:
-        sizes = self.workers or 1, self.chunks, self.requests, self.rooms
+        sizes = self.workers or 1, self.chunks or 1, self.requests or 1, self.rooms
         if not all(1 <= size <= most for size, most in zip(sizes, (8, MAX_CHUNKS, 2, MAX_CHUNKS), strict=True)):
             raise ValueError(
                 f"an instance has 1 to 8 workers, 1 to {MAX_CHUNKS} chunks and rooms, 1 or 2 requests: {self}"
@@ -81,7 +84,8 @@ ROOM: Final = Protocol(
         World("room id used again", "r", "late", Instance(requests=2, chunks=1)),
         World("room id used again, disorderly network", "dr", "disorderly", Instance(requests=2, chunks=1)),
     ),
-    everything=World("everything", "", "disorderly", Instance(requests=2, chunks=2)),
+    everything=World("everything", "", "disorderly", Instance(chunks=ANY, requests=ANY)),
+    bounded=World("two chunks, two requests", "", "disorderly", Instance(chunks=2, requests=2)),
     counts=(1, 2),
     lemmas=LEMMAS,
     few=FEW,
@@ -99,4 +103,9 @@ ROOM: Final = Protocol(
         merge=_merge,
     ),
     home=Home(job_room, protocol.worker, "idle"),
+    older=Older(
+        lemmas=("old entry", "cleared", "infos are gone", "no old infos", "old workers"),
+        when=protocol.tombstones,
+        piles={protocol.stale: "yes", protocol.straggler: "due"},
+    ),
 )

@@ -74,9 +74,9 @@ class Rule:
     """One row: an atomic step of one actor, of any room, worker and chunk it can apply to.
 
     ``per`` names a sort: the row applies to each of its elements, the others change all of them alike; ``result`` keeps
-    in ``seen`` the outcome of the write, to be told to decode; ``requests=2`` rows apply where a second request may use
-    the room id. ``where`` says where published code does this: by backend, with the versions, ``file: function``;
-    ``ours`` alone, for what only the recommended design has.
+    in ``seen`` the outcome of the write, to be told to decode. ``requests=2`` rows apply where a second request may use
+    the room id, ``requests=3`` where any number may. ``where`` says where published code does this: by backend, with
+    the versions, ``file: function``; ``ours`` alone, for what only the recommended design has.
     """
 
     name: str
@@ -199,14 +199,28 @@ class Home:
 
 
 @attrs.frozen(eq=False)
+class Older:
+    """What makes two labels, of "this request" and of "any older one", enough for any number of requests on a room id.
+
+    ``lemmas`` are the claims on which that rests where ``when`` holds of a design's switches: without them, what is
+    said of an older request could be mistaken for what is said of another older one. Behind a label in ``piles`` there
+    may be several things, one of each older request: a step that uses one up has a twin, ``.more``, that leaves others.
+    """
+
+    lemmas: tuple[str, ...]
+    when: Term
+    piles: Mapping[Field, str]
+
+
+@attrs.frozen(eq=False)
 class Protocol:
     """A protocol: everything that an engine has to know of it.
 
-    ``numbers`` are the fields whose labels are numbers of
-    elements of a sort. ``lives`` only ever moves on, label by label, and ``potential`` bounds the steps that each label
-    of a field has still to come: together they show that every run ends. ``few`` names the lemmas that suffice for a
-    property in designs that keep no others. ``worlds`` are searched, gentlest first, with each number of ``counts`` of
-    the crowd; a proof is about ``everything``.
+    ``numbers`` are the fields whose labels are numbers of elements of a sort. A row that sets ``lives`` begins the life
+    of a new request, and ``potential`` bounds the steps that each label of a field has still to come: together they
+    show that every life ends. ``few`` names the lemmas that suffice for a property in designs that keep no others.
+    ``worlds`` are searched, gentlest first, with each number of ``counts`` of the crowd. A proof is about
+    ``everything``, with any number of the crowd; or with no more requests than in ``bounded``; or about that.
     """
 
     name: str
@@ -221,6 +235,7 @@ class Protocol:
     properties: tuple[Property, ...]
     worlds: tuple[World, ...]
     everything: World
+    bounded: World = attrs.field(default=attrs.Factory(lambda self: self.everything, takes_self=True))
     counts: tuple[int, ...] = (1,)
     lemmas: tuple[Lemma, ...] = ()
     few: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
@@ -229,15 +244,29 @@ class Protocol:
     numbers: Mapping[Field, str] = attrs.field(factory=dict)
     entry: Entry | None = None
     home: Home | None = None
+    older: Older | None = None
 
     @property
     def crowd(self) -> str | None:
         """The sort of which a proof allows any number."""
         return self.sizes.crowd
 
+    @property
+    def proved_in(self) -> tuple[World, ...]:
+        """The worlds of proofs about any number, the largest first: with any number of requests, then with so many."""
+        most = self.bounded.sizes.count("request")
+        if self.everything.sizes.count("request") == most:
+            return (self.everything,) if self.crowd else ()
+        fewer = World(f"{most} requests", "", self.everything.network, _with_requests(self.everything.sizes, most))
+        return self.everything, fewer
+
     def with_rows(self, rows: Iterable[Rule]) -> Protocol:
         """The same protocol with other rows: a mutant of it. One value for one choice of rows."""
         return _with_rows(self, tuple(rows))
+
+    def begins(self, rule: Rule) -> bool:
+        """The row begins a new life: it sets the field ``lives``."""
+        return self.lives is not None and self.lives in rule.then
 
     def prop(self, name: str) -> Property:
         """A property by its name; KeyError if there is none."""
@@ -246,6 +275,11 @@ class Protocol:
     def lemma(self, name: str) -> Lemma:
         """A lemma by its name; KeyError if there is none."""
         return {lemma.name: lemma for lemma in self.lemmas}[name]
+
+
+def _with_requests(sizes: Sizes, count: int) -> Sizes:
+    changes = {"requests": count}
+    return attrs.evolve(sizes, **changes)
 
 
 @cache

@@ -27,12 +27,14 @@ from kvlatch.spec.terms import (
     FALSE,
     TRUE,
     All,
+    AnyRequests,
     Every,
     Field,
     ForAll,
     Label,
     LastChunk,
     Merged,
+    Ordered,
     Stores,
     Term,
     ThisChunk,
@@ -44,6 +46,9 @@ from kvlatch.spec.terms import (
 
 EVERY: Final = -1
 """In an instance with any number of a sort, the place of the element that a quantifier speaks of."""
+NO, YES = "no", "yes"
+MORE: Final = "more"
+"""The part of a row's step that uses up one of several alike things, of which others are left."""
 
 Place = Mapping[str, int]
 """Which room, worker, chunk a formula is about: the numbers of those that it may leave open."""
@@ -51,10 +56,7 @@ Place = Mapping[str, int]
 
 @attrs.frozen(eq=False)
 class Action:
-    """One step of one thread: enabled where ``guard`` holds, sets each variable to its term, all at once.
-
-    ``label_of_any`` is the label that it has in an instance where only one element of the crowd is named.
-    """
+    """One step of one thread: enabled where ``guard`` holds, sets each variable to its term, all at once."""
 
     name: str
     thread: str
@@ -64,12 +66,17 @@ class Action:
     guard: Term
     updates: tuple[tuple[Var, Term], ...]
     fair: bool
-    label_of_any: str
 
     @property
     def label(self) -> str:
         """Its name with every argument, which no other action of the model has."""
         return _label(self.name, self.arguments)
+
+    def label_in(self, sizes: Sizes) -> str:
+        """The label of the same step in an instance that has any number of a sort, and so a name for one of them."""
+        several = sizes.count("room") > 1
+        named = {sort: sizes.count(sort) and index for sort, index in self.arguments.items()}
+        return _label(self.name, {sort: index for sort, index in named.items() if sort != "room" or several})
 
     def __str__(self) -> str:
         chunk = f"({self.arguments['chunk']})" if "chunk" in self.arguments else ""
@@ -91,39 +98,53 @@ class Grounding:
 
     protocol: Protocol
     sizes: Sizes
-    variables: Mapping[tuple[Field, int, int], Var]
+    variables: Mapping[tuple[Field, int, int, int], Var]
+    """By room, by element of the field's sort, and by the element that it names, of which there are any number."""
     switches: Mapping[Field, Var]
 
     @classmethod
     def of(cls, protocol: Protocol, sizes: Sizes) -> Grounding:
         """The variables of an instance: one for each field of each room, worker, chunk."""
         state = [*protocol.state, *([protocol.home.field] if serves_several(protocol, sizes) and protocol.home else [])]
-        variables: dict[tuple[Field, int, int], Var] = {}
+        variables: dict[tuple[Field, int, int, int], Var] = {}
         for field in state:
             labels = _labels(field, protocol, sizes)
+            unbounded = field.owner in protocol.sorts and sizes.count(field.owner) == ANY
             for room, element in _indices(field, protocol, sizes):
-                name = _name(field, room, element, protocol, sizes)
-                place = element if field.owner == protocol.crowd else room
-                variables[field, room, element] = Var(name, field.owner, labels, field=field, place=place)
+                place = element if field.owner == protocol.crowd or unbounded else room
+                for named in (0, EVERY) if names_any(field, protocol, sizes) else (0,):
+                    name = _name(field, room, element, named, protocol, sizes)
+                    var = Var(name, field.owner, labels, field=field, place=place, names=named)
+                    variables[field, room, element, named] = var
         switches = {s: Var(s.name, "switch", s.labels, field=s, place=0) for s in protocol.switches}
         return cls(protocol, sizes, variables, switches)
 
     @property
     def any(self) -> bool:
-        """Any number of the crowd."""
-        return any_number(self.protocol, self.sizes)
+        """Any number of some sort."""
+        return any(self.any_of(sort) for sort in self.protocol.sorts)
+
+    def any_of(self, sort: str) -> bool:
+        """Any number of a sort."""
+        return sort in self.protocol.sorts and self.sizes.count(sort) == ANY
 
     def var(self, field: Field, place: Place) -> Var:
-        """The variable that a field is, at a place."""
+        """The variable that a field is, at a place; which element it names is part of the place."""
+        named = 0
+        if names_any(field, self.protocol, self.sizes):
+            sort = self.protocol.numbers[field]
+            if sort not in place:
+                raise TypeError(f"{field.name} is one of any number of {sort}s: only {sort} by {sort} it is known")
+            named = place[sort]
         match field.owner:
             case "switch":
                 return self.switches[field]
             case "room":
-                return self.variables[field, place["room"], 0]
+                return self.variables[field, place["room"], 0, named]
             case self.protocol.crowd if field.owner in place:
-                return self.variables[field, 0, place[field.owner]]
+                return self.variables[field, 0, place[field.owner], named]
             case sort if sort in place:
-                return self.variables[field, place["room"], place[sort]]
+                return self.variables[field, place["room"], place[sort], named]
         raise TypeError(f"{field.name} needs a {field.owner}: the row must have one, or say per={field.owner!r}")
 
     def term(self, term: Term, place: Place) -> Term:
@@ -135,12 +156,18 @@ class Grounding:
                     return part
                 case Field():
                     return self.var(part, place)
+                case AnyRequests():
+                    return TRUE if self.sizes.count("request") == ANY else FALSE
+                case LastChunk() if self.any_of("chunk"):
+                    return Ordered("chunk", "last", place["chunk"])
                 case LastChunk():
                     return TRUE if place["chunk"] == self.sizes.count("chunk") - 1 else FALSE
+                case ThisChunk(None) if self.any_of("chunk"):
+                    return where(Ordered("chunk", "same", place["chunk"]), YES, NO)
                 case ThisChunk(None):
                     return Label(str(place["chunk"]))
                 case ThisChunk(Field() as named):
-                    return self.var(named, place) == str(place["chunk"])
+                    return self.var(named, place) == (YES if self.any_of("chunk") else str(place["chunk"]))
                 case ForAll(over, inner):
                     return rewrite(All(tuple(self._each(over, inner, place))), lambda _: None)
             return None
@@ -149,11 +176,18 @@ class Grounding:
 
     def _each(self, over: str, inner: Term, place: Place) -> Iterator[Term]:
         """What a quantified formula says of each chunk, or of each worker that serves the room."""
-        crowded = sort_of(over) == self.protocol.crowd
-        if crowded and self.any:
-            if place.get(sort_of(over)) == EVERY:
-                raise TypeError(f"a formula about every {sort_of(over)} must not speak of every one again")
-            yield Every(self._served(inner, {**place, sort_of(over): EVERY}), own=over == self.protocol.crowd)
+        kind, _, sort = over.rpartition(" ")
+        crowded = sort == self.protocol.crowd
+        if self.any_of(sort):
+            if place.get(sort) == EVERY:
+                raise TypeError(f"a formula about every {sort} must not speak of every one again")
+            there = {**place, sort: EVERY}
+            said = self._served(inner, there) if crowded else self.term(inner, there)
+            if kind == "other" and sort in place:
+                said = Ordered(sort, "same", EVERY) | said
+            if kind == "earlier":
+                said = ~Ordered(sort, "before", EVERY) | said if sort in place else TRUE
+            yield Every(said, sort)
             return
         for at in self.places(over, place):
             yield self._served(inner, at) if crowded else self.term(inner, at)
@@ -168,8 +202,23 @@ class Grounding:
 
     def each(self, field: Field, place: Place) -> Iterator[Place]:
         """The place itself; for a field of a sort that a row is not about, the place of every element of the sort."""
-        open_ = field.owner in self.protocol.sorts and field.owner not in place
-        return self.places(field.owner, place) if open_ else iter([place])
+        if names_any(field, self.protocol, self.sizes):
+            yield {**place, self.protocol.numbers[field]: EVERY}
+        elif field.owner not in self.protocol.sorts or field.owner in place:
+            yield place
+        elif self.any_of(field.owner):
+            yield {**place, field.owner: EVERY}
+        else:
+            yield from self.places(field.owner, place)
+
+    def changed(self, field: Field, term: Term, at: Place, place: Place) -> Term:
+        """What a row at a place makes of a field: of every worker, only if it serves the room."""
+        new = self.term(term, at)
+        home = self.protocol.home
+        everyone = field.owner == self.protocol.crowd and field.owner not in place
+        if home is None or not everyone or not serves_several(self.protocol, self.sizes):
+            return new
+        return where(self.var(home.field, at) == str(at["room"]), new, self.var(field, at))
 
     def places(self, over: str, place: Place) -> Iterator[Place]:
         """The places of the elements that a quantifier ranges over."""
@@ -185,18 +234,21 @@ def sort_of(over: str) -> str:
     return over.rpartition(" ")[2]
 
 
-def any_number(protocol: Protocol, sizes: Sizes) -> bool:
-    """The instance has any number of the crowd."""
-    return protocol.crowd is not None and sizes.count(protocol.crowd) == ANY
+def names_any(field: Field, protocol: Protocol, sizes: Sizes) -> bool:
+    """The field says which element of a sort, and there are any number of these."""
+    return field in protocol.numbers and sizes.count(protocol.numbers[field]) == ANY
 
 
 def serves_several(protocol: Protocol, sizes: Sizes) -> bool:
     """An element of the crowd may serve another room than the one that is looked at."""
-    return protocol.home is not None and (sizes.count("room") > 1 or any_number(protocol, sizes))
+    anywhere = protocol.crowd is not None and sizes.count(protocol.crowd) == ANY
+    return protocol.home is not None and (sizes.count("room") > 1 or anywhere)
 
 
 def _labels(field: Field, protocol: Protocol, sizes: Sizes) -> tuple[str, ...]:
     """A field's labels in an instance: numbers of chunks and rooms are cut to size."""
+    if names_any(field, protocol, sizes):
+        return (NO, YES)
     if field in protocol.numbers:
         return field.labels[: sizes.count(protocol.numbers[field])]
     if protocol.home and field is protocol.home.field:
@@ -206,19 +258,21 @@ def _labels(field: Field, protocol: Protocol, sizes: Sizes) -> tuple[str, ...]:
 
 def _indices(field: Field, protocol: Protocol, sizes: Sizes) -> Iterator[tuple[int, int]]:
     """Room and element of each variable that a field is; the crowd is the same for all rooms."""
-    if field.owner == protocol.crowd:
-        every = [EVERY] if any_number(protocol, sizes) else []
-        yield from ((0, element) for element in (*sizes.named(field.owner), *every))
-    else:
-        elements = sizes.count(field.owner) if field.owner in protocol.sorts else 1
-        yield from ((room, element) for room in range(sizes.count("room")) for element in range(elements))
+    elements = [0]
+    if field.owner in protocol.sorts:
+        elements = [*sizes.named(field.owner), *([EVERY] if sizes.count(field.owner) == ANY else [])]
+    rooms = 1 if field.owner == protocol.crowd else sizes.count("room")
+    yield from ((room, element) for room in range(rooms) for element in elements)
 
 
-def _name(field: Field, room: int, element: int, protocol: Protocol, sizes: Sizes) -> str:
-    if field.owner == protocol.crowd:
-        return f"{field.name}_{'every' if element == EVERY else element}"
-    number = f"_{element}" if field.owner in protocol.sorts else ""
-    return f"{field.name}{number}" + (f"@{room}" if sizes.count("room") > 1 else "")
+def _name(field: Field, room: int, element: int, named: int, protocol: Protocol, sizes: Sizes) -> str:
+    number = ""
+    if field.owner in protocol.sorts:
+        number = "_every" if element == EVERY else f"_{element}"
+    if names_any(field, protocol, sizes):
+        number += f"_is_{'every' if named == EVERY else named}"
+    several = sizes.count("room") > 1 and field.owner != protocol.crowd
+    return f"{field.name}{number}" + (f"@{room}" if several else "")
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -247,11 +301,10 @@ def _actions(rule: Rule, place: Place, ground: Grounding) -> Iterator[Action]:
     arguments = {sort: index for sort, index in place.items() if sort != "room"}
     if ground.sizes.count("room") > 1:
         arguments["room"] = place["room"]
-    of_any = {sort: 0 if sort == protocol.crowd else index for sort, index in arguments.items()}
     effects = {}
     for field, term in rule.then.items():
         for at in ground.each(field, place):
-            effects[ground.var(field, at)] = ground.term(value(term), at)
+            effects[ground.var(field, at)] = ground.changed(field, value(term), at, place)
     mine = _mine(rule, place, ground, effects)
     when = ground.term(rule.when, place)
     to = ground.term(value(rule.to), place)
@@ -261,10 +314,13 @@ def _actions(rule: Rule, place: Place, ground: Grounding) -> Iterator[Action]:
         guard = rewrite(All((mine, *guards)), lambda _: None)
         full = rule.name + (f".{part}" if part else "")
         moved = tuple((var, term) for var, term in updates.items() if term is not var)
-        return Action(full, name, rule, part, arguments, guard, moved, fair, _label(full, of_any))
+        return Action(full, name, rule, part, arguments, guard, moved, fair)
 
     if rule.write is None:
         yield action("", [pc == rule.at, when], {**effects, pc: to})
+        if spent := _spent(rule, ground):
+            left = {var: term for var, term in effects.items() if var.field not in spent}
+            yield action(MORE, [pc == rule.at, when], {**left, pc: to})
         return
     if protocol.entry is None or not isinstance(thread, Writer):
         raise TypeError(f"{rule.name} writes a status: that needs a table, and a {rule.actor} that reads it")
@@ -290,6 +346,15 @@ def _actions(rule: Rule, place: Place, ground: Grounding) -> Iterator[Action]:
     yield action("store", [pc == between, level == "split"], finish, fair=True)
     yield action("swap", [pc == between, level == "cas", status == seen], finish, fair=True)
     yield action("retry", [pc == between, level == "cas", status != seen], {seen: status}, fair=True)
+
+
+def _spent(rule: Rule, ground: Grounding) -> set[Field]:
+    """With any number of requests, what a row uses up of which there may be more than one (``Older.piles``)."""
+    older = ground.protocol.older
+    if older is None or ground.sizes.count("request") != ANY:
+        return set()
+    taken = {field: term for field, term in rule.then.items() if field in older.piles}
+    return {field for field, term in taken.items() if isinstance(term, str) and term != older.piles[field]}
 
 
 def _mine(rule: Rule, place: Place, ground: Grounding, effects: dict[Var, Term]) -> Term:

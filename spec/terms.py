@@ -13,7 +13,7 @@ or one concrete state. There is one evaluator, hence one semantics.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol, TypeVar
+from typing import Literal, NoReturn, Protocol, TypeVar
 
 import attrs
 
@@ -72,11 +72,14 @@ class Field(Term):
 class Var(Field):
     """A field of one particular room, chunk or worker: what is left of fields once an instance is fixed.
 
-    ``place`` is the number of its element of the crowd (its worker), or else of its room.
+    ``place`` is the number of its element of a sort of which there may be any number, or of the crowd (its worker), or
+    else of its room. Where a field names one of any number of elements, there is a variable for each that it could
+    name, which says yes or no; ``names`` is that element.
     """
 
     field: Field = attrs.field(kw_only=True)
     place: int = attrs.field(kw_only=True)
+    names: int = attrs.field(default=0, kw_only=True)
 
 
 @attrs.frozen(eq=False)
@@ -159,13 +162,23 @@ class ForAll(Term):
 
 @attrs.frozen(eq=False)
 class Every(Term):
-    """Of ``ForAll``, once bound to an instance with any number of a sort: the part holds for every one of them.
-
-    Unless ``own``, the one that acts is left out.
-    """
+    """Of ``ForAll``, once bound to an instance with any number of a sort: the part holds for every one of them."""
 
     part: Term
-    own: bool
+    sort: str
+
+
+@attrs.frozen(eq=False)
+class Ordered(Term):
+    """In an instance with any number of a sort: of two elements, left is right, or comes before it; left is the last.
+
+    Elements are given as the places of variables are: the one at hand, or the one that a quantifier speaks of.
+    """
+
+    sort: str
+    relation: Literal["same", "before", "last"]
+    left: int
+    right: int = 0
 
 
 @attrs.frozen(eq=False)
@@ -178,6 +191,11 @@ class ThisChunk(Term):
     """As a value, the number of the chunk at hand; with a field, the formula that the field has that number."""
 
     field: Field | None = None
+
+
+@attrs.frozen(eq=False)
+class AnyRequests(Term):
+    """Any number of requests may use a room id: what is said of the first one is said of any older one."""
 
 
 TRUE = All(())
@@ -207,7 +225,22 @@ class Algebra(Protocol[B, V]):
     def read(self, var: Var) -> V: ...
     def merged(self, current: Var, incoming: int) -> V: ...
     def stores(self, current: Var, incoming: int, stored: int | None) -> B: ...
-    def every(self, part: B, own: bool) -> B: ...
+    def every(self, part: B, sort: str) -> B: ...
+    def ordered(self, order: Ordered) -> B: ...
+
+
+class Enumerated:
+    """What the algebras have in common whose instances have so many of each sort: no quantifier is left."""
+
+    __slots__ = ()
+
+    def every(self, part: object, sort: str) -> NoReturn:
+        """TypeError: a quantifier became a conjunction when the instance was fixed."""
+        raise TypeError(f"any number of {sort}s: this has no concrete states")
+
+    def ordered(self, order: Ordered) -> NoReturn:
+        """TypeError: which chunk comes first was settled when the instance was fixed."""
+        raise TypeError(f"any number of {order.sort}s: this has no concrete states")
 
 
 def evaluate(term: Term, algebra: Algebra[B, V]) -> B:
@@ -225,8 +258,10 @@ def evaluate(term: Term, algebra: Algebra[B, V]) -> B:
             return algebra.any_([evaluate(part, algebra) for part in parts])
         case Stores(Var() as current, incoming, stored):
             return algebra.stores(current, incoming, stored)
-        case Every(part, own):
-            return algebra.every(evaluate(part, algebra), own)
+        case Every(part, sort):
+            return algebra.every(evaluate(part, algebra), sort)
+        case Ordered():
+            return algebra.ordered(term)
     raise TypeError(f"not a ground formula: {term}")
 
 
@@ -263,8 +298,9 @@ def rewrite(term: Term, change: Callable[[Term], Term | None]) -> Term:
             return _combine(All, (rewrite(part, change) for part in parts), neutral=TRUE, absorbing=FALSE)
         case Any(parts):
             return _combine(Any, (rewrite(part, change) for part in parts), neutral=FALSE, absorbing=TRUE)
-        case Every(part, own):
-            return Every(rewrite(part, change), own)
+        case Every(part, sort):
+            inner = rewrite(part, change)
+            return inner if inner is TRUE or inner is FALSE else Every(inner, sort)
         case Where(when, then, other):
             when = rewrite(when, change)
             if when is TRUE or when is FALSE:

@@ -24,7 +24,7 @@ import attrs
 
 from kvlatch.spec.model import Action, Machine, named
 from kvlatch.spec.protocols import PROTOCOLS, all_designs, protocol_of
-from kvlatch.spec.schema import AnyDesign, Atomicity, Network, Property, Sizes
+from kvlatch.spec.schema import ANY, AnyDesign, Atomicity, Network, Property, Sizes
 from kvlatch.spec.status import KVPoll
 from kvlatch.spec.terms import All, Any, Field, Is, Not, Same, State, Stores, Term, Var, fields
 
@@ -183,8 +183,11 @@ def _parse(document: object) -> Trace:
     )
     kind = _known("protocol", name, PROTOCOLS).sizes
     sizes = {size.name: _member(meta, size.name, str, about) for size in attrs.fields(kind)}
+    counts = {name: _integer(size, name) for name, size in sizes.items()}
+    if any_number := [name for name, count in counts.items() if count == ANY]:
+        raise TraceError(f"{about} has no {any_number[0]}: a run needs one at least")
     try:
-        instance = kind(**{name: _integer(size, name) for name, size in sizes.items()})
+        instance = kind(**counts)
     except ValueError as error:
         raise TraceError(str(error)) from error
     variables = [name for name in _member(document, "vars", list, "the trace") if name not in (_ACTION, _PICKS)]

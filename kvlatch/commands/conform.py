@@ -20,6 +20,7 @@ from kvlatch.commands.exits import OK, UNKNOWN, USAGE, VIOLATED, Failure
 from kvlatch.proofs import pins
 from kvlatch.proofs.atlas import result
 from kvlatch.proofs.foreign import JudgedMerge, judge_merge
+from kvlatch.proofs.verdicts import Proved
 from kvlatch.reference.faults import AdapterFault, Refused
 from kvlatch.reference.laws import UnknownLaw, select
 from kvlatch.reference.oracle import confined, vectors
@@ -181,9 +182,12 @@ def _merge_text(judged: JudgedMerge) -> str:
     for profile, changes in judged.changes.items():
         differs = "obeys every law" if not changes else "; ".join(map(str, changes))
         console.print(f"{profile}: {differs}", highlight=False)
-    console.print("in the place of latch's merge, one step an update, any number of rooms and workers:")
+    scopes = sorted({cell.verdict.scope for cell in judged.cells if isinstance(cell.verdict, Proved)})
+    console.print("in the place of latch's merge, one step an update:", highlight=False)
     for cell in judged.cells:
         console.print(f"  {pins.text(cell.verdict):8} {cell.prop}", highlight=False)
+    for scope in scopes:
+        console.print(f"holds: {scope}", highlight=False)
     return output.getvalue().rstrip()
 
 

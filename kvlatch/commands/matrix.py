@@ -123,17 +123,23 @@ def _joined(words: list[str]) -> str:
 
 
 def _cell(word: str) -> Text:
-    return Text(word, style="green" if word == "holds" else "yellow" if "unknown" in word else "")
+    return Text(word, style="green" if word.startswith(pins.HOLDS) else "yellow" if "unknown" in word else "")
 
 
 def legend(cells: Sequence[Cell]) -> str:
     """What the words of the matrix mean, as far as it uses them."""
     said = {pins.text(cell.verdict) for cell in cells}
+    proofs = [cell.verdict for cell in cells if isinstance(cell.verdict, Proved)]
     lines = []
-    scopes = sorted({cell.verdict.scope for cell in cells if isinstance(cell.verdict, Proved)})
-    if scopes:
-        lines.append("holds    in any run, however long, by induction that Z3 and cvc5 have checked:")
-        lines += [f"         {scope}" for scope in scopes]
+    for word, what in (
+        (pins.HOLDS, "in any run, however long, by induction that Z3 and cvc5 have checked:"),
+        (pins.NARROW, "the same, but for less:"),
+    ):
+        if scopes := sorted({proof.scope for proof in proofs if pins.text(proof) == word}):
+            lines.append(f"{word:<8} {what}")
+            lines += [f"         {scope}" for scope in scopes]
+    assumed = {(cell.prop, cell.verdict.bounds.get("fairness")) for cell in cells if isinstance(cell.verdict, Proved)}
+    lines += [f"         {prop} assumes {fairness}" for prop, fairness in sorted(assumed, key=str) if fairness]
     numbers = [word for word in said if word[0].isdigit()]
     if numbers:
         lines.append(f"12       steps of the shortest counterexample{_slashes(cells)}")

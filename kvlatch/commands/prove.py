@@ -29,7 +29,7 @@ from kvlatch.proofs import pins
 from kvlatch.proofs.certificates import Refused, certify, check_target
 from kvlatch.proofs.prove import Cell, Disagreement, Row, UnknownName, design_of, select, trace_name, trace_of
 from kvlatch.proofs.prove import prove as decide
-from kvlatch.proofs.verdicts import Unknown
+from kvlatch.proofs.verdicts import Proved, Unknown
 from kvlatch.spec.protocols import PROTOCOLS, all_designs
 from kvlatch.spec.traces import SUFFIX, write
 
@@ -190,15 +190,15 @@ def _report(cells: Sequence[Cell], seconds: float, out: Outputs) -> int:
     annotate(matrix.annotated(cells, failures), matrix.page(cells, failures, last_line))
     if not failures:
         return OK
-    refuted = any(pins.text(cell.verdict) not in ("holds", "unknown") for cell in cells)
+    refuted = any(pins.text(cell.verdict) not in (pins.HOLDS, pins.NARROW, "unknown") for cell in cells)
     return VIOLATED if not selection or refuted else UNKNOWN
 
 
 def _failures(cells: Sequence[Cell], *, against_pins: bool) -> dict[tuple[Row, str], str]:
-    """The cells that fail, and why: the verdict is not the expected one; or, in a selection, it is not ``holds``."""
+    """The cells that fail, and why: the verdict is not the expected one; or, in a selection, it is no proof."""
     if against_pins:
         return pins.differences(cells)
-    return {(cell.row, cell.prop): said for cell in cells if (said := pins.text(cell.verdict)) != "holds"}
+    return {(cell.row, cell.prop): pins.text(cell.verdict) for cell in cells if not isinstance(cell.verdict, Proved)}
 
 
 def _print_matrix(cells: Sequence[Cell]) -> None:

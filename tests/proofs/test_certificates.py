@@ -22,9 +22,9 @@ from kvlatch.proofs import recheck
 from kvlatch.proofs.bmc import script
 from kvlatch.proofs.certificates import Refused, certify, check_target, same
 from kvlatch.proofs.induction import Invariant, Theory
-from kvlatch.proofs.parametric import AnyWorkers
+from kvlatch.proofs.parametric import AnyNumber
 from kvlatch.proofs.prove import Cell, Row, decide
-from kvlatch.proofs.recheck import MANIFEST, Malformed, Manifest, Theorem, answer, demanded, files_in, opened
+from kvlatch.proofs.recheck import MANIFEST, Malformed, Manifest, Theorem, answer, demanded, files_in, opened, scopes
 from kvlatch.proofs.verdicts import Proved
 from kvlatch.proofs.worlds import EVERYTHING, scope_of
 from kvlatch.spec.designs import DESIGNS
@@ -38,7 +38,7 @@ from kvlatch.spec.traces import Meaning, read, verify
 
 def scope(workers: int) -> str:
     """The scope of a proof about so many workers, or any number."""
-    return scope_of(ROOM, EVERYTHING.instance(workers), EVERYTHING.network)
+    return scope_of(ROOM, (ROOM.bounded if workers else EVERYTHING).instance(workers), EVERYTHING.network)
 
 
 STEP = "fix-a.locked/step-create.smt2"
@@ -304,14 +304,15 @@ def test_the_unrolling_is_not_vacuous(written: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "atomicity"), LEVELS, ids=[" ".join(level) for level in LEVELS])
-@pytest.mark.parametrize("workers", [ANY, 1, 2])
-def test_what_is_demanded_is_what_is_proved(name: str, atomicity: Atomicity, workers: int) -> None:
+@pytest.mark.parametrize("about", [scope(1), scope(2), *list(scopes(ROOM))[-2:]])
+def test_what_is_demanded_is_what_is_proved(name: str, atomicity: Atomicity, about: str) -> None:
     """The names that are computed without Z3 are those of the prover's obligations."""
-    machine = Machine.of(DESIGNS[name], atomicity, EVERYTHING.network, EVERYTHING.instance(workers))
-    theory = (Theory if workers else AnyWorkers).of(machine)
+    sizes, network = scopes(ROOM)[about]
+    machine = Machine.of(DESIGNS[name], atomicity, network, sizes)
+    theory = (AnyNumber if machine.model.any else Theory).of(machine)
     invariant = Invariant(theory, tuple(theory.claim(lemma) for lemma in LEMMAS[:1]))
     for prop in PROPERTIES:
-        theorem = Theorem(name, atomicity, prop.name, scope(workers), (), ())
+        theorem = Theorem(name, atomicity, prop.name, about, (), ())
         assert sorted(demanded(theorem)) == sorted(obligation.name for obligation in invariant.obligations(prop))
 
 

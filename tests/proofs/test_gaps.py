@@ -10,7 +10,7 @@ import pytest
 from kvlatch.commands import matrix
 from kvlatch.proofs.gaps import gap
 from kvlatch.proofs.induction import Invariant, Obligation, Theory, keep
-from kvlatch.proofs.parametric import AnyWorkers
+from kvlatch.proofs.parametric import AnyNumber
 from kvlatch.proofs.prove import decide
 from kvlatch.proofs.solvers import discharge
 from kvlatch.proofs.verdicts import Proved, Refuted, Unknown
@@ -34,8 +34,14 @@ GENTLE = attrs.evolve(UNDRAINED, worlds=ROOM.worlds[:2])
 
 
 def invariant(workers: int, protocol: Protocol = ROOM, lemmas: tuple[Lemma, ...] = LEMMAS) -> Invariant:
-    machine = Machine.of(DESIGNS["latch"], "locked", EVERYTHING.network, EVERYTHING.instance(workers), protocol)
-    theory = (AnyWorkers if workers == ANY else Theory).of(machine)
+    machine = Machine.of(
+        DESIGNS["latch"],
+        "locked",
+        EVERYTHING.network,
+        (EVERYTHING if workers == ANY else ROOM.bounded).instance(workers),
+        protocol,
+    )
+    theory = (AnyNumber if workers == ANY else Theory).of(machine)
     return Invariant(theory, tuple(map(theory.claim, lemmas)))
 
 

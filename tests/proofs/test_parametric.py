@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import pairwise
 
 import attrs
 import pytest
@@ -11,9 +12,10 @@ import z3
 
 from kvlatch.proofs import solvers
 from kvlatch.proofs.induction import Claim, Invariant, Obligation, Step, new_solver
-from kvlatch.proofs.mutants import MUTANTS, Mutant, without
-from kvlatch.proofs.parametric import AnyWorkers, effectively_propositional, footprint
+from kvlatch.proofs.mutants import MUTANTS, Mutant, changed, without
+from kvlatch.proofs.parametric import AnyNumber, footprint
 from kvlatch.proofs.search import explore
+from kvlatch.proofs.sorts import Sorts, elements
 from kvlatch.proofs.verdicts import Case, Proved, Unknown, earn
 from kvlatch.proofs.worlds import WORLDS
 from kvlatch.spec.designs import DESIGNS, Design
@@ -21,10 +23,10 @@ from kvlatch.spec.lemmas import BY_NAME as BY_LEMMA
 from kvlatch.spec.lemmas import LEMMAS, implies, some_worker
 from kvlatch.spec.model import ANY, EVERY, HERE, Action, Instance, Machine, job_room, named
 from kvlatch.spec.properties import BY_NAME, PROPERTIES
-from kvlatch.spec.protocol import RULES, job, pages, phase, worker
+from kvlatch.spec.protocol import RULES, chunk, job, job_gen, pages, phase, stale, worker
 from kvlatch.spec.room import ROOM
 from kvlatch.spec.schema import AnyDesign, Atomicity, Lemma, Property, Rule
-from kvlatch.spec.terms import TRUE, All, ForAll, Label, Term, Var, free
+from kvlatch.spec.terms import TRUE, All, ForAll, Label, Term, ThisChunk, Var, free, where
 
 LATCH = DESIGNS["latch"]
 SETTLEMENT = BY_NAME["settlement"]
@@ -33,18 +35,18 @@ OF_THE_ROOM = [mutant for mutant in MUTANTS if mutant.of is ROOM]
 """What other rooms can do to this one."""
 
 
-def theory_of(rules: tuple[Rule, ...] = RULES, design: AnyDesign = LATCH, level: Atomicity = "locked") -> AnyWorkers:
-    instance = Instance(workers=ANY, chunks=2, requests=2)
-    return AnyWorkers.of(Machine.of(design, level, "disorderly", instance, ROOM.with_rows(rules)))
+def theory_of(rules: tuple[Rule, ...] = RULES, design: AnyDesign = LATCH, level: Atomicity = "locked") -> AnyNumber:
+    instance = Instance(workers=ANY, chunks=ANY, requests=ANY)
+    return AnyNumber.of(Machine.of(design, level, "disorderly", instance, ROOM.with_rows(rules)))
 
 
-def claimed(theory: AnyWorkers, lemmas: Sequence[Lemma] = LEMMAS) -> Invariant:
+def claimed(theory: AnyNumber, lemmas: Sequence[Lemma] = LEMMAS) -> Invariant:
     return Invariant(theory, tuple(map(theory.claim, lemmas)))
 
 
 def said(invariant: Invariant, obligations: Sequence[Obligation]) -> dict[str, str]:
     """What Z3 says of each obligation, by name; whatever it says of the others."""
-    with_lemmas, bare = new_solver(AnyWorkers.logic), new_solver(AnyWorkers.logic)
+    with_lemmas, bare = new_solver(AnyNumber.logic), new_solver(AnyNumber.logic)
     with_lemmas.add(*invariant.axioms)
     answers = {}
     for obligation in obligations:
@@ -72,7 +74,7 @@ def conclusions(invariant: Invariant, prop: Property) -> list[Obligation]:
     return [each for each in invariant.obligations(prop) if each.name.startswith("property ")]
 
 
-def step(theory: AnyWorkers, name: str) -> Step:
+def step(theory: AnyNumber, name: str) -> Step:
     return next(step for step in theory.steps if step.name == name)
 
 
@@ -103,13 +105,15 @@ def test_what_other_rooms_do_is_among_the_obligations() -> None:
         steps = [name.removeprefix("step ") for name in names if name.startswith("step ")]
         assert steps == [*actions, *OTHERS]
         ranks = [name.removeprefix("rank ") for name in names if name.startswith("rank ")]
-        assert ranks == (actions if prop.kind == "liveness" else [])
+        assert ranks == ([*actions, *OTHERS] if prop.kind == "liveness" else [])
+        fair = [name.removeprefix("fair ") for name in names if name.startswith("fair ")]
+        assert fair == (list(OTHERS) if prop.kind == "liveness" else [])
 
 
 def test_it_is_a_proof_of_all_that_one_worker_and_two_do(case: Case) -> None:
     """Every property is earned, and every action that the search sees, of any of two workers, can start."""
     taken = {
-        action.label_of_any
+        action.label_in(THEORY.machine.model.instance)
         for workers in (1, 2)
         for action in explore(Machine.of(LATCH, "locked", "late", Instance(workers, 1, 2)), []).taken
     }
@@ -154,7 +158,8 @@ def test_an_idle_worker_may_leave() -> None:
     invariant = claimed(THEORY, [Lemma("somebody is idle", some_worker(worker == "idle"))])
     broken = opened(invariant, invariant.inductive)
     assert "step leave" in broken
-    assert {name.partition(" worker")[0] for name in broken} == {"step leave", "step take", "step take_stale"}
+    takes = {"step take", "step take_stale", "step take_stale.more"}
+    assert {name.partition(" worker")[0] for name in broken} == {"step leave", *takes}
 
 
 def test_a_worker_that_is_busy_here_does_not_leave() -> None:
@@ -166,9 +171,10 @@ def test_a_worker_that_is_busy_here_does_not_leave() -> None:
 
 def test_whatever_happens_to_workers_elsewhere() -> None:
     """A claim about workers wherever they are breaks by ``elsewhere``; about those that are here it does not."""
-    [var] = [var for var in THEORY.own.values() if var.field is job]
-    here = claimed(THEORY, [Lemma("here", job == "0")])
-    anywhere = Claim(Lemma("anywhere", job == "0"), THEORY.says([var == "0"]), (var == "0",), frozenset({var}))
+    [var] = [var for var in THEORY.own.values() if var.field is job_gen]
+    first = var == "first"
+    here = claimed(THEORY, [Lemma("here", job_gen == "first")])
+    anywhere = Claim(Lemma("anywhere", job_gen == "first"), THEORY.says([first]), (first,), frozenset({var}))
     assert "step elsewhere" not in opened(here, here.inductive)
     invariant = Invariant(THEORY, (anywhere,))
     assert "step elsewhere" in opened(invariant, invariant.inductive)
@@ -237,14 +243,17 @@ def test_a_worker_that_is_stuck_is_noticed() -> None:
 @pytest.mark.parametrize(
     "rule",
     [
-        Rule("look again", "worker", "idle", "idle", job == "0"),
+        Rule("look again", "worker", "idle", "idle", job_gen == "first"),
         Rule("poll again", "scheduler", "free", "free", phase == "inflight"),
     ],
     ids=lambda rule: rule.name.replace(" ", "-"),
 )
 def test_a_row_that_goes_on_for_ever_is_noticed(rule: Rule) -> None:
-    """It has a rank obligation like any other, which alone has a counterexample, whatever the lemmas are."""
-    invariant = claimed(theory_of((*RULES, rule)), [])
+    """It has a rank obligation like any other, which alone has a counterexample, whatever the lemmas are.
+
+    That a request has settled before the next one comes does rest on a lemma.
+    """
+    invariant = claimed(theory_of((*RULES, rule)), [BY_LEMMA["nothing kept"]])
     ranks = [each for each in invariant.obligations(SETTLEMENT) if each.name.startswith("rank ")]
     assert {name.partition(" worker")[0] for name in opened(invariant, ranks)} == {f"rank {rule.name}"}
 
@@ -279,13 +288,13 @@ def test_an_action_that_reaches_beyond_its_room_is_refused(name: str, place: int
     with pytest.raises(ValueError, match=message):
         footprint(wrong, model)
     with pytest.raises(ValueError, match=message):
-        AnyWorkers.of(attrs.evolve(THEORY.machine, model=attrs.evolve(model, actions=(*model.actions, wrong))))
+        AnyNumber.of(attrs.evolve(THEORY.machine, model=attrs.evolve(model, actions=(*model.actions, wrong))))
 
 
 def test_an_instance_with_several_rooms_is_refused() -> None:
     """One room is looked at."""
     with pytest.raises(ValueError, match="bound to an instance with several rooms"):
-        AnyWorkers.of(Machine.of(LATCH, "locked", "orderly", Instance(workers=ANY, rooms=2)))
+        AnyNumber.of(Machine.of(LATCH, "locked", "orderly", Instance(workers=ANY, rooms=2)))
 
 
 @pytest.mark.parametrize("design", DESIGNS.values(), ids=list(DESIGNS))
@@ -307,11 +316,10 @@ def test_every_design_is_accepted(design: Design) -> None:
 )
 def test_for_each_worker_there_is_another_is_refused(claim: Term) -> None:
     """Each would bring the next, and nothing would be decidable any more."""
-    [term, *_] = THEORY.machine.model.instances(claim)
-    with pytest.raises(ValueError, match="not effectively propositional"):
-        effectively_propositional(term, "worker")
-    with pytest.raises(ValueError, match="not effectively propositional"):
-        THEORY.claim(Lemma("another", claim))
+    with pytest.raises(
+        ValueError, match=r"^for each worker there is another worker: .* not effectively propositional$"
+    ):
+        theory_of().claim(Lemma("another", claim))
 
 
 @pytest.mark.parametrize(
@@ -326,8 +334,9 @@ def test_for_each_worker_there_is_another_is_refused(claim: Term) -> None:
 )
 def test_what_is_decidable_is_accepted(claim: Term) -> None:
     """Of each worker, that all others are such; of the room, that there is a worker or that all are such."""
-    for term in THEORY.machine.model.instances(claim):
-        effectively_propositional(term, "worker")
+    theory = theory_of()
+    theory.claim(Lemma("some", claim))
+    assert theory.graph.edges == set()
 
 
 def test_any_number_of_workers_is_no_machine_to_run() -> None:
@@ -351,7 +360,7 @@ def test_the_script_says_what_z3_is_asked() -> None:
         whole = [*THEORY.domain, *(claim.formula for claim in some), *obligation.assertions]
         assert len(solver.assertions()) == len(whole)
         for read, meant in zip(solver.assertions(), whole, strict=True):
-            differs = z3.SolverFor(AnyWorkers.logic)
+            differs = z3.SolverFor(AnyNumber.logic)
             differs.add(read != meant)
             assert differs.check() == z3.unsat
 
@@ -381,3 +390,131 @@ def test_the_lemmas_that_are_tried_are_about_workers_too() -> None:
     for claim in ALL.claims:
         quantified = claim.lemma.name in ("one carrier", "taken by somebody")
         assert any(var.place == EVERY and var.owner == "worker" for var in claim.reads) or not quantified
+
+
+# --- Chunks, and requests on a room id ------------------------------------------------------------
+
+
+def test_no_obligation_goes_round_in_a_circle() -> None:
+    """Of all that the solvers are given, each "for all, there is" goes from chunks to workers: it is decidable."""
+    for level in ("locked", "cas"):
+        proof = claimed(theory_of(level=level))
+        graph = Sorts()
+        for formula in proof.axioms:
+            graph.admit(formula)
+        for obligation in everything(proof).values():
+            for formula in obligation.assertions:
+                graph.admit(formula)
+        assert graph.edges == {("chunk", "worker")}
+
+
+@pytest.mark.parametrize(
+    ("claim", "message"),
+    [
+        (implies(chunk == "taken", ~ForAll("other chunk", chunk == "taken")), "for each chunk there is another chunk"),
+        (implies(worker == "taken", ~ForAll("chunk", chunk == "done")), "for each worker there is another chunk"),
+    ],
+    ids=["another chunk", "and a chunk for each worker"],
+)
+def test_a_circle_of_sorts_is_refused(claim: Term, message: str) -> None:
+    """A chunk for each chunk; or a worker for each chunk, as some lemma says, and a chunk for each worker."""
+    theory = theory_of()
+    theory.claim(BY_LEMMA["taken by somebody"])
+    with pytest.raises(ValueError, match=message):
+        theory.claim(Lemma("circle", claim))
+
+
+def test_one_worker_may_have_a_chunk_that_others_have_not() -> None:
+    """A relation is a function of workers: nobody has two chunks; and who takes one has that one, and no other."""
+    about = elements("chunk")
+    [has] = [var for var in THEORY.own.values() if var.field is job]
+    function = THEORY.state.values[has].decl()
+    two = z3.Const("two", about.sort)
+    solver = z3.SolverFor(AnyNumber.logic)
+    solver.add(*THEORY.domain, about.this != two, function(elements("worker").this, about.this) == 1)
+    assert solver.check() == z3.sat
+    assert solver.check(function(elements("worker").this, two) == 1) == z3.unsat
+    take = step(THEORY, "take worker=0 chunk=0")
+    after = [THEORY.after(take, function(elements("worker").this, one) == 1) for one in (about.this, two)]
+    assert solver.check(z3.Not(after[0])) == solver.check(after[1]) == z3.unsat
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_request_may_have_any_number_of_chunks(size: int) -> None:
+    """The axioms and the lemmas have a model with so many chunks, in order, all of them sent."""
+    about = elements("chunk")
+    named = [z3.Const(f"chunk {index}", about.sort) for index in range(size)]
+    solver = z3.SolverFor(AnyNumber.logic)
+    solver.add(*ALL.axioms, *(about.before(one, other) for one, other in pairwise(named)), about.last == named[-1])
+    solver.add(z3.ForAll([about.some], z3.Or([about.some == one for one in named])))
+    inflight = THEORY.machine.model.claim((phase == "inflight") & ForAll("chunk", chunk == "queued"))
+    solver.add(THEORY.says([inflight]))
+    assert solver.check() == z3.sat
+    if size > 1:
+        assert solver.check(about.before(named[-1], named[0])) == z3.unsat
+
+
+def test_a_name_for_a_condition_means_what_it_says() -> None:
+    """Without its definition, a step that stores by it could do either; with it, one of the two."""
+    complete = step(THEORY, "complete worker=0 chunk=0")
+    assert complete.defined
+    kept = ALL.keeps(complete)
+    undefined = attrs.evolve(complete, defined=())
+    assert opened(ALL, [kept]) == set()
+    assert opened(ALL, [ALL.keeps(undefined)]) == {kept.name}
+
+
+def test_a_condition_about_each_of_several_has_no_name() -> None:
+    """What every chunk becomes must not depend on a condition that differs from chunk to chunk."""
+    rules = changed("reuse", then={stale: where(ForAll("earlier chunk", chunk == "queued"), "yes", "no")})
+    with pytest.raises(TypeError, match="must not speak of every one again"):
+        claimed(theory_of(rules)).inductive  # noqa: B018 - computed on demand
+    rules = changed("reuse", then={stale: where(ForAll("worker", ~ThisChunk(job)), "yes", "no")})
+    with pytest.raises(ValueError, match="condition about each of several"):
+        claimed(theory_of(rules)).inductive  # noqa: B018 - computed on demand
+
+
+def test_which_chunk_a_worker_has_is_known_only_one_by_one() -> None:
+    """With any number of chunks there are no numbers to compare with."""
+    with pytest.raises(TypeError, match="one of any number of chunks"):
+        theory_of((*RULES, Rule("look", "worker", "taken", "idle", job == "0")))
+
+
+def test_what_is_left_of_a_pile_still_counts() -> None:
+    """A chunk of an older request is one less when it is taken, although others like it are left: the rank falls."""
+    more = step(THEORY, "take_stale.more worker=0 chunk=0")
+    fewer = step(THEORY, "take_stale worker=0 chunk=0")
+    assert {var.field for var in fewer.sets} - {var.field for var in more.sets} == {stale}
+    assert opened(ALL, [ALL.descends(one, SETTLEMENT) for one in (more, fewer)]) == set()
+    assert more.action is not None
+    endless = attrs.evolve(more, action=attrs.evolve(more.action, part=""))
+    assert opened(ALL, [ALL.descends(endless, SETTLEMENT)]) == {f"rank {more.name}"}
+
+
+def test_a_request_must_not_come_before_the_last_has_settled() -> None:
+    """Else a request might wait for ever while others on its id come and go."""
+    for name in ("reuse", "reuse_again"):
+        early = changed(name, when=phase.in_("releasing", "done"))
+        proof = claimed(theory_of(early))
+        [step_of] = [one for one in proof.theory.steps if one.name == name]
+        assert opened(proof, [proof.descends(step_of, SETTLEMENT)]) == {f"rank {name}"}
+
+
+def test_other_rooms_must_not_hold_this_one_up() -> None:
+    """A scheduler that waits for a worker to stay may be disabled by one that leaves; and nobody counts on it."""
+    hostage = changed("settle_success", when=(phase == "inflight") & some_worker(worker == "idle"))
+    proof = claimed(theory_of(hostage))
+    held = [each for each in proof.obligations(SETTLEMENT) if each.name.startswith("fair ")]
+    assert opened(proof, held) == {"fair leave"}
+
+
+def test_other_rooms_must_not_make_work_here() -> None:
+    """Could they set the workers of this room, or leave one in it that has something to do, its rank would rise."""
+    for name in OTHERS:
+        theory = theory_of()
+        other = step(theory, name)
+        strange = step(theory, "elsewhere").sets
+        wrong = attrs.evolve(other, enabled=z3.BoolVal(True), sets=strange)
+        theory.__dict__["steps"] = [wrong if one is other else one for one in theory.steps]
+        assert f"rank {name}" in opened(ALL, theory.bystanders())
+    assert opened(ALL, THEORY.bystanders()) == set()

@@ -12,7 +12,7 @@ import z3
 
 from kvlatch.proofs import bmc, pins, promela
 from kvlatch.proofs.induction import Invariant, Theory
-from kvlatch.proofs.parametric import AnyWorkers
+from kvlatch.proofs.parametric import AnyNumber
 from kvlatch.proofs.prove import decide, trace_of
 from kvlatch.proofs.search import explore
 from kvlatch.proofs.solvers import standalone
@@ -79,7 +79,7 @@ def machine(design: str, ranks: int = 2) -> Machine:
 
 
 def invariant(ranks: int, design: str = "patient") -> Invariant:
-    theory = (Theory if ranks else AnyWorkers).of(machine(design, ranks))
+    theory = (Theory if ranks else AnyNumber).of(machine(design, ranks))
     return Invariant(theory, tuple(map(theory.claim, TOY.lemmas)))
 
 
@@ -107,7 +107,7 @@ def test_both_solvers_prove_it(ranks: int) -> None:
     """For two and three ranks and for any number, safety and liveness; no property without a mutant that breaks it."""
     proof = invariant(ranks)
     case = Case.of(proof, TOY.properties)
-    scope = f"one toy, up to {ranks} ranks; orderly network" if ranks else "any number of ranks; orderly network"
+    scope = f"up to {ranks} ranks; orderly network" if ranks else "any number of ranks; orderly network"
     for prop in TOY.properties:
         assert isinstance(earn(case, prop, set()), Unknown)
         earned = earn(attrs.evolve(case, breakable={"together", "finishes"}), prop, set())

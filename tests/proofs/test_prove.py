@@ -56,12 +56,15 @@ def test_a_changed_latch_breaks_what_the_change_was_for(
 
 
 def test_latch_is_proved_for_one_and_for_two_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proof for two workers is one for any number, is passed on to one, and says so; here one lemma is enough."""
+    """A proof for two workers is one for any number, is passed on to one, and says so.
+
+    Here one lemma is enough; but not to take all older requests as one, so no more than two are claimed.
+    """
     monkeypatch.setitem(PROTOCOLS, "room", attrs.evolve(ROOM, lemmas=(BY_LEMMA["first terminal Failed"],)))
     two, one = decide("latch", "locked", [2, 1], ["no-resurrection"])
     assert [type(cell.verdict) for cell in (*two, *one)] == [Proved] * 2
     assert {cell.verdict.scope for cell in (*two, *one) if isinstance(cell.verdict, Proved)} == {
-        "any number of rooms and workers; 2 chunks, 2 requests on a room id, disorderly network"
+        "any number of rooms, workers and chunks; 2 requests on a room id, disorderly network"
     }
 
 

@@ -103,4 +103,4 @@ def test_sets_of_truths() -> None:
     assert algebra.where(either, frozenset({1}), frozenset({2})) == {1, 2}
     assert algebra.where(no, frozenset({1}), frozenset({2})) == {2}
     with pytest.raises(TypeError, match="any number"):
-        algebra.every(yes, own=True)
+        algebra.every(yes, "worker")

@@ -13,7 +13,7 @@ from kvlatch.proofs.mutants import MUTANTS
 from kvlatch.proofs.search import explore
 from kvlatch.proofs.solvers import Answers
 from kvlatch.proofs.verdicts import Case, Proved, Unknown, Verdict, earn
-from kvlatch.proofs.worlds import EVERYTHING, WORLDS
+from kvlatch.proofs.worlds import WORLDS
 from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.lemmas import BY_NAME as BY_LEMMA
 from kvlatch.spec.lemmas import LEMMAS
@@ -26,7 +26,7 @@ from kvlatch.spec.terms import FALSE, TRUE
 
 ROOT = Path(__file__).resolve().parents[2]
 LATCH, SEEN = (
-    Machine.of(DESIGNS["latch"], "locked", world.network, world.instance(1)) for world in (EVERYTHING, WORLDS[0])
+    Machine.of(DESIGNS["latch"], "locked", world.network, world.instance(1)) for world in (ROOM.bounded, WORLDS[0])
 )
 THEORY = Theory.of(LATCH)
 STICKY, SETTLEMENT = BY_NAME["terminal-sticky"], BY_NAME["settlement"]

@@ -47,7 +47,7 @@ def reads(action: Action) -> set[Var]:
 
 
 @pytest.mark.parametrize(
-    "sizes", [{"workers": -1}, {"workers": 9}, {"chunks": 0}, {"chunks": 5}, {"requests": 3}, {"rooms": 5}]
+    "sizes", [{"workers": -1}, {"workers": 9}, {"chunks": -1}, {"chunks": 5}, {"requests": 3}, {"rooms": 5}]
 )
 def test_instance_has_bounds(sizes: dict[str, int]) -> None:
     """Sizes that the model has no labels for are refused."""

@@ -8,7 +8,7 @@ import pytest
 
 from kvlatch.proofs.induction import Invariant
 from kvlatch.proofs.mutants import MUTANTS, Mutant
-from kvlatch.proofs.parametric import AnyWorkers
+from kvlatch.proofs.parametric import AnyNumber
 from kvlatch.proofs.search import explore
 from kvlatch.proofs.verdicts import Case, Proved, earn
 from kvlatch.spec.model import ANY, Machine
@@ -75,7 +75,7 @@ def test_a_round_is_the_minimum_of_the_votes(votes: tuple[str, ...], agreed: str
 
 def test_the_recommended_design_is_proved_for_any_number_of_ranks() -> None:
     """By both solvers, from all the lemmas at once."""
-    theory = AnyWorkers.of(machine("ranks-latch", ANY))
+    theory = AnyNumber.of(machine("ranks-latch", ANY))
     case = Case.of(Invariant(theory, tuple(map(theory.claim, RANKS.lemmas))), PROPERTIES)
     verdicts = [earn(case, prop, set()) for prop in PROPERTIES]
     assert all(isinstance(one, Proved) and one.scope.startswith("any number of ranks") for one in verdicts)
@@ -92,7 +92,7 @@ def test_every_lemma_is_needed(dropped: str) -> None:
     """Without it some property of some design is not proved for any number of ranks."""
     lemmas = [lemma for lemma in RANKS.lemmas if lemma.name != dropped]
     for design in ("ranks-latch", "ranks-looks-again"):
-        theory = AnyWorkers.of(machine(design, ANY))
+        theory = AnyNumber.of(machine(design, ANY))
         wanted = [prop for prop in PROPERTIES if prop.name not in BROKEN[design]]
         for prop in wanted:
             few = [lemma for lemma in lemmas if lemma.name in RANKS.few[prop.name]]
@@ -106,7 +106,7 @@ def test_every_lemma_is_needed(dropped: str) -> None:
 def test_a_mutant_is_not_proved(mutant: Mutant) -> None:
     """For any number of ranks, what a mutant breaks with two does not follow from the lemmas."""
     model = Machine.of(mutant.design, "locked", "orderly", Ranks(ANY), RANKS.with_rows(mutant.rules))
-    theory = AnyWorkers.of(model)
+    theory = AnyNumber.of(model)
     broken = RANKS.prop(mutant.prop)
     case = Case.of(Invariant(theory, tuple(map(theory.claim, RANKS.lemmas))), [broken])
     assert not isinstance(earn(case, broken, set()), Proved)

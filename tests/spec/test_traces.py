@@ -197,6 +197,7 @@ ERRORS: dict[str, tuple[Change, str]] = {
     "state is text": (lambda d: d["states"].insert(2, "x"), "state 2 is not an object"),
     "workers": (meta(workers="many"), "workers is 'many', which is not a number"),
     "size": (meta(chunks="9"), "an instance has 1 to 8 workers, 1 to 4 chunks"),
+    "no chunk": (meta(chunks="0"), "the #meta of the trace has no chunks: a run needs one at least"),
     "loop": (lambda d: d.update(loop="end"), "loop is 'end', which is not the number of a state"),
     "loops": (lambda d: d.update(loop=3), "loop is 3: only the last state, 12, can be polled for ever"),
     "safety loops": (lambda d: d.update(loop=12), "step 12: a trace loops if its property is about liveness"),

@@ -14,13 +14,13 @@ from typing import Any
 import attrs
 
 from kvlatch.spec.model import Action, Machine
-from kvlatch.spec.terms import Var, assign, evaluate
+from kvlatch.spec.terms import Enumerated, Var, assign, evaluate
 
 Json = Any
 
 
 @attrs.frozen
-class _AsJson:
+class _AsJson(Enumerated):
     """The algebra whose truths and values are JSON: so the page evaluates what ``spec.terms.evaluate`` walks."""
 
     numbers: Mapping[Var, int]
@@ -54,9 +54,6 @@ class _AsJson:
 
     def stores(self, current: Var, incoming: int, stored: int | None) -> Json:
         return ["stores", self.numbers[current], incoming, stored]
-
-    def every(self, part: Json, own: bool) -> Json:
-        raise TypeError("an instance with any number of workers has no concrete states")
 
 
 def as_json(machine: Machine) -> dict[str, object]:

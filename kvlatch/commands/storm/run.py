@@ -27,6 +27,7 @@ from kvlatch.proofs import pins
 from kvlatch.reference.live import conclusion as conclusions
 from kvlatch.reference.live.records import Conclusion, Role, Run, Storm
 from kvlatch.reference.live.settings import Rules, Settings
+from kvlatch.spec.room import ROOM
 
 if TYPE_CHECKING:
     import httpx
@@ -229,6 +230,13 @@ def _progress(run: Run) -> None:
 # --- The report ---------------------------------------------------------------------------------------------------
 
 
+_PROVED: Final = {
+    pins.HOLDS: "proved: never",
+    pins.NARROW: f"proved: never, with up to {ROOM.bounded.sizes.count('chunk')} chunks a request",
+}
+"""What a pinned proof says of a storm, which sends requests of any number of chunks."""
+
+
 def proofs_of(runs: Sequence[Run]) -> dict[str, dict[str, str]]:
     """What is pinned of each stormed design, by its build's name and by the count that a property is about."""
     pinned = pins.pinned()
@@ -238,7 +246,7 @@ def proofs_of(runs: Sequence[Run]) -> dict[str, dict[str, str]]:
         for count, prop in laws.PROPERTY_OF.items():
             word = pinned.get((str(run.build.design), str(run.build.atomicity), 2, prop))
             if word is not None:
-                said[count] = "proved: never" if word == "holds" else f"refuted in {word.rstrip('dr')} steps"
+                said[count] = _PROVED.get(word) or f"refuted in {word.rstrip('dr')} steps"
         if said:
             found[run.build.name] = said
     return found
