@@ -22,7 +22,10 @@ Kind = Literal["reads the table", "writes the table", "else"]
 
 @attrs.frozen
 class Line:
-    """One step as it is shown: who did what, what the table and a poll say after it, and when, if that is known."""
+    """One step as it is shown: who did what, what the table and a poll say after it, and when, if that is known.
+
+    ``place`` is the table that it is about, node/rank, where there are several.
+    """
 
     number: int
     thread: str
@@ -31,6 +34,7 @@ class Line:
     poll: str
     kind: Kind
     time: str = ""
+    place: str = ""
 
 
 @attrs.frozen

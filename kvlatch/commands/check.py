@@ -12,6 +12,7 @@ from kvlatch.commands import judgements
 from kvlatch.commands.common import (
     ROOM_ID,
     chosen_design,
+    html_option,
     json_option,
     junit_option,
     profile_option,
@@ -21,6 +22,7 @@ from kvlatch.commands.common import (
 from kvlatch.commands.exits import USAGE, VIOLATED, Failure
 
 if TYPE_CHECKING:
+    from kvlatch.commands.report import Finding
     from kvlatch.reference.logs.check import Report
 
 _STDIN: Final = "-"
@@ -44,11 +46,12 @@ _SUFFIXES: Final = (".ndjson", ".jsonl", ".gz", ".zst", ".parquet", ".arrow")
               show_default=True, help="What screens a log of columns; `judge` judges every event.")  # fmt: skip
 @junit_option
 @sarif_option
+@html_option
 @json_option()
 def check(
     logs: tuple[str, ...], profile: Any, design: str | None, only: tuple[str, ...], quiet: float,
     rooms: tuple[int | str, ...], since: float | None, follow: bool, engine: Any, junit: Path | None,
-    sarif: Path | None, as_json: bool,
+    sarif: Path | None, html: Path | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Check event logs (NDJSON, also .gz, .zst or `-`; Parquet; Arrow; directories of them) against every law.
 
@@ -83,7 +86,12 @@ def check(
         raise Failure(str(error), USAGE) from error
     except LogError as error:
         raise Failure(str(error), error.exit_code) from error
-    return _put(report, only, judgements.Output("kvlatch check", as_json, junit, sarif=sarif))
+    timelines: tuple[Finding, ...] = ()
+    if html is not None:
+        from kvlatch.commands.report.rooms import worst
+
+        timelines = worst(report, paths, chosen_design(design))
+    return _put(report, only, judgements.Output("kvlatch check", as_json, junit, sarif=sarif, html=html), timelines)
 
 
 def _files(logs: tuple[str, ...]) -> Iterator[Path]:
@@ -103,7 +111,7 @@ def _files(logs: tuple[str, ...]) -> Iterator[Path]:
             raise Failure(f"{path} does not exist", USAGE)
 
 
-def _put(report: Report, only: tuple[str, ...], output: judgements.Output) -> int:
+def _put(report: Report, only: tuple[str, ...], output: judgements.Output, timelines: tuple[Finding, ...]) -> int:
     """Print the report; the exit code."""
     looked_at = {"events": report.events, "rooms": report.rooms, "tables": report.tables}
     members: dict[str, object] = {
@@ -114,7 +122,12 @@ def _put(report: Report, only: tuple[str, ...], output: judgements.Output) -> in
     }  # fmt: skip
     if not output.as_json:
         _remarks(report)
-    code = output.write(judgements.Report(report.path, report.judgements, only, looked_at, members))
+    cautions = tuple(filter(None, [report.error, *report.disorder]))
+    code = output.write(
+        judgements.Report(
+            report.path, report.judgements, only, looked_at, members, cautions=cautions, timelines=timelines
+        )
+    )
     merged = report.laws.get("merge", 0)
     if not output.as_json:
         if report.design:

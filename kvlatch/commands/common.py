@@ -115,6 +115,15 @@ sarif_option = click.option(
 )
 
 
+html_option = click.option(
+    "--html",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    callback=file_can_be_written,
+    help="Also write a page: one HTML file, on which the findings open as lanes.",
+)
+
+
 def traces_option(says: str, default: str | None = None) -> Decorator:
     """``--traces DIRECTORY``, which is made when there is something to be written."""
     return click.option(

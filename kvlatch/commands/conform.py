@@ -15,7 +15,15 @@ from rich.console import Console
 
 from kvlatch.commands import conform_published, judgements
 from kvlatch.commands.atlas import grid
-from kvlatch.commands.common import json_option, junit_option, profile_option, sarif_option, traces_option
+from kvlatch.commands.common import (
+    html_option,
+    json_option,
+    junit_option,
+    profile_option,
+    refuse,
+    sarif_option,
+    traces_option,
+)
 from kvlatch.commands.exits import OK, UNKNOWN, USAGE, VIOLATED, Failure
 from kvlatch.proofs import pins
 from kvlatch.proofs.atlas import result
@@ -214,11 +222,17 @@ def _merge_text(judged: JudgedMerge) -> str:
 @traces_option("Write the runs that break a law there.")
 @junit_option
 @sarif_option
+@html_option
 @json_option()
-def conform(traces: Path | None, junit: Path | None, sarif: Path | None, as_json: bool, **question: Any) -> int:
+def conform(
+    traces: Path | None, junit: Path | None, sarif: Path | None, html: Path | None, as_json: bool, **question: Any
+) -> int:
     """Hold a manager against the laws: your adapter, a program in any language, or a published version.
 
     Exit 0 if it keeps every law that was judged, 1 if it breaks one (each with a short run that shows it), 3 if none,
     or none of --only, could be judged, or if it cannot be driven.
     """
-    return answer(Question(**question), judgements.Output("kvlatch conform", as_json, junit, traces, sarif))
+    for name, option in {"merge": "--merge", "cases": "--vectors"}.items():
+        if question[name]:
+            refuse(("traces", "junit", "sarif", "html"), f"with {option}")
+    return answer(Question(**question), judgements.Output("kvlatch conform", as_json, junit, traces, sarif, html))

@@ -1,4 +1,4 @@
-"""How judgements are put out, whoever has judged: as text, JSON, JUnit, GitHub annotations, and an exit code.
+"""How judgements are put out, whoever has judged: text, JSON, JUnit, SARIF, a page, annotations, and an exit code.
 
 A judge (the oracle, published code, logs, the live system) makes a :class:`Report`, and :meth:`Output.write` does the
 rest.
@@ -9,15 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import click
 
-from kvlatch.commands import junit, sarif
+from kvlatch.commands import junit, pages, sarif
 from kvlatch.commands.annotations import Annotation, annotate, block
 from kvlatch.reference.laws import Broken, Judgement, NotJudged, Verdict, exit_code
 from kvlatch.spec.traces import SUFFIX, write
+
+if TYPE_CHECKING:
+    from kvlatch.commands.report import Finding
 
 _VERDICTS: Final[tuple[Verdict, ...]] = ("kept", "broken", "not judged")
 
@@ -38,6 +41,8 @@ class Report:
     looked_at: Mapping[str, int] = attrs.field(factory=dict)
     members: Mapping[str, object] = attrs.field(factory=dict)
     notes: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
+    timelines: tuple[Finding, ...] = ()
 
     def of(self, verdict: Verdict) -> list[Judgement]:
         """The judgements with this verdict."""
@@ -115,6 +120,7 @@ class Output:
     junit: Path | None = None
     traces: Path | None = None
     sarif: Path | None = None
+    html: Path | None = None
 
     def write(self, report: Report) -> int:
         """Put the report out, and return its exit code."""
@@ -123,6 +129,10 @@ class Output:
             junit.write(self.junit, self.command, report.cases())
         if self.sarif is not None:
             sarif.write(self.sarif, self.command, report.subject, report.judgements)
+        if self.html is not None:
+            from kvlatch.commands.report import laws
+
+            pages.write(self.html, laws.html(report, self.command))
         if self.as_json:
             traces = {"traces": {name: str(path) for name, path in paths.items()}} if paths else {}
             click.echo(json.dumps(report.as_json() | traces))

@@ -128,37 +128,55 @@ def _cell(word: str) -> Text:
 
 def legend(cells: Sequence[Cell]) -> str:
     """What the words of the matrix mean, as far as it uses them."""
+    slashes = _slashes(cells)
+    return "\n".join(
+        f"{word:<8} {says}{slashes if word.isdigit() else ''}".replace("\n", "\n" + " " * 9)
+        for word, says in meanings(cells).items()
+    )
+
+
+def meanings(cells: Sequence[Cell]) -> dict[str, str]:
+    """What each word of these cells means; proofs of several scopes have a line for each."""
     said = {pins.text(cell.verdict) for cell in cells}
     proofs = [cell.verdict for cell in cells if isinstance(cell.verdict, Proved)]
-    lines = []
+    found = {}
     for word, what in (
         (pins.HOLDS, "in any run, however long, by induction that Z3 and cvc5 have checked:"),
         (pins.NARROW, "the same, but for less:"),
     ):
         if scopes := sorted({proof.scope for proof in proofs if pins.text(proof) == word}):
-            lines.append(f"{word:<8} {what}")
-            lines += [f"         {scope}" for scope in scopes]
+            found[word] = "\n".join([what, *scopes])
     assumed = {(cell.prop, cell.verdict.bounds.get("fairness")) for cell in cells if isinstance(cell.verdict, Proved)}
-    lines += [f"         {prop} assumes {fairness}" for prop, fairness in sorted(assumed, key=str) if fairness]
+    if fair := [f"{prop} assumes {fairness}" for prop, fairness in sorted(assumed, key=str) if fairness]:
+        last = list(found)[-1]
+        found[last] = "\n".join([found[last], *fair])
     numbers = [word for word in said if word[0].isdigit()]
     if numbers:
-        lines.append(f"12       steps of the shortest counterexample{_slashes(cells)}")
+        found["12"] = "steps of the shortest counterexample"
     if any("d" in word for word in numbers):
-        lines.append("5d       needs a disorderly network: a message is lost, doubled, early or late")
+        found["5d"] = "needs a disorderly network: a message is lost, doubled, early or late"
     if any("r" in word for word in numbers):
-        lines.append("9r       needs a second request that uses the same room id")
-    return "\n".join(lines)
+        found["9r"] = "needs a second request that uses the same room id"
+    return found
 
 
 def summary(cells: Sequence[Cell], failures: Failures, seconds: float, *, selection: bool) -> str:
     """The last line."""
+    return f"{counted(cells)}; {concluded(failures, selection=selection)}. {seconds:.1f} s"
+
+
+def counted(cells: Sequence[Cell]) -> str:
+    """How many cells there are, and how many have which verdict."""
     counts = Counter(type(cell.verdict).__name__.lower() for cell in cells)
-    counted = ", ".join(f"{counts[kind]} {kind}" for kind in ("proved", "refuted", "unknown") if counts[kind])
+    said = ", ".join(f"{counts[kind]} {kind}" for kind in ("proved", "refuted", "unknown") if counts[kind])
+    return f"{len(cells)} cells: {said}"
+
+
+def concluded(failures: Failures, *, selection: bool) -> str:
+    """What that means, where a selection has to hold, and the whole matrix to be as it is pinned."""
     if selection:
-        verdict = "everything selected holds" if not failures else "not everything selected holds"
-    else:
-        verdict = "every verdict is the expected one" if not failures else f"{len(failures)} are not as expected"
-    return f"{len(cells)} cells: {counted}; {verdict}. {seconds:.1f} s"
+        return "everything selected holds" if not failures else "not everything selected holds"
+    return "every verdict is the expected one" if not failures else f"{len(failures)} are not as expected"
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from kvlatch.commands import junit, matrix, show
+from kvlatch.commands import junit, matrix, pages, show
 from kvlatch.commands.annotations import annotate
 from kvlatch.commands.common import (
     console,
     folder_can_be_made,
+    html_option,
     json_option,
     junit_option,
     progress,
@@ -47,6 +48,7 @@ class Outputs:
     junit: Path | None
     traces: Path | None
     certificates: Path | None
+    html: Path | None
 
 
 @click.command()
@@ -68,6 +70,7 @@ class Outputs:
 )
 @click.option("--pin", is_flag=True, help="Make these verdicts, and their traces, the expected ones.")
 @junit_option
+@html_option
 @json_option("One JSON object a line, one line a cell.")
 def prove(
     designs: tuple[str, ...],
@@ -183,6 +186,10 @@ def _report(cells: Sequence[Cell], seconds: float, out: Outputs) -> int:
         if isinstance(cell.verdict, Unknown):
             terminal.print(f"unknown: {cell.row} {cell.prop}: {cell.verdict.reason}", highlight=False, soft_wrap=True)
     last_line = matrix.summary(cells, failures, seconds, selection=selection)
+    if out.html is not None:
+        from kvlatch.commands.report import cells as page
+
+        pages.write(out.html, page.of_matrix(cells, failures, seconds, selection=selection))
     if out.certificates is not None:
         _certify(cells, out.certificates, quiet=out.as_json)
     if not out.as_json:
@@ -260,6 +267,10 @@ def _prove_kernels(out: Outputs) -> int:
         click.echo(line)
     if out.junit is not None:
         junit.write(out.junit, "kvlatch prove --only ptx", [_kernel_case(finding) for finding in findings])
+    if out.html is not None:
+        from kvlatch.commands.report import cells as page
+
+        pages.write(out.html, page.of_kernels(findings, kernels.exit_code(findings)))
     return kernels.exit_code(findings)
 
 

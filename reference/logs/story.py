@@ -7,7 +7,7 @@ consecutive polls of one thread that are answered alike are one line.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -41,35 +41,64 @@ def story(
     A fault of the log after the room's first event is in the last sentence, and ends the story. LogError if there is no
     event of the room, or none before a fault. The other arguments are as in ``check``.
     """
-    log = open_log(path, batch)
-    judge, order, told = Judge(profile, design, quiet, declared=log.declared), Order(), _Told()
-    rooms: set[Room] = set()
-    fault = ""
-    try:
-        for events, done in log.batches():
-            for event in order.of(events):
-                rooms.add(event.room)
-                if event.room != room:
-                    judge.pass_by(event)
-                    continue
-                judge.feed((event,))
-                told.add(event)
-            if progress:
-                progress(done, log.total)
-    except LogError as error:
-        fault = str(error)
-    if not told.steps:
-        count = f"{len(rooms):,} room{'' if len(rooms) == 1 else 's'}"
+    found = stories([path], [room], profile=profile, design=design, quiet=quiet, batch=batch, progress=progress)
+    return found[room]
+
+
+def stories(
+    paths: Sequence[Path],
+    rooms: Collection[Room],
+    *,
+    profile: Profile = "first terminal wins",
+    design: Design | None = None,
+    quiet: float = QUIET,
+    batch: int = BATCH,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[Room, Story]:
+    """Tell several rooms of logs that are read as one, in one pass; LogError if one of them has no event there."""
+    told = {room: _Told() for room in rooms}
+    judge, order = Judge(profile, design, quiet), Order()
+    seen: set[Room] = set()
+    fault, unit = "", "line"
+    for path in paths:
+        log = open_log(path, batch)
+        judge.source = f"{path}, " if len(paths) > 1 else ""
+        judge.declared |= log.declared
+        unit = log.unit
+        try:
+            for events, done in log.batches():
+                for event in order.of(events):
+                    seen.add(event.room)
+                    if event.room not in told:
+                        judge.pass_by(event)
+                        continue
+                    judge.feed((event,))
+                    told[event.room].add(event)
+                if progress:
+                    progress(done, log.total)
+        except LogError as error:
+            fault = str(error)
+            break
+    name = ", ".join(map(str, paths))
+    if absent := [room for room, one in told.items() if not one.steps]:
+        count = f"{len(seen):,} room{'' if len(seen) == 1 else 's'}"
         if fault:
-            raise LogError(f"{fault}; before that, the log has {count}, and no event of {name_of(room)}")
-        raise LogError(f"{path}: no event of {name_of(room)}: the log has {count}")
+            raise LogError(f"{fault}; before that, the log has {count}, and no event of {name_of(absent[0])}")
+        raise LogError(f"{name}: no event of {name_of(absent[0])}: the log has {count}")
     findings = ending(judge).findings
+    return {
+        room: _told(name, room, one, tuple(each for each in findings if each.room == room), unit, fault)
+        for room, one in told.items()
+    }
+
+
+def _told(name: str, room: Room, told: _Told, findings: tuple[Finding, ...], unit: str, fault: str) -> Story:
     fatal = next((finding for finding in findings if finding.line), None)
     return Story(
-        f"{path}, {name_of(room)}: {told.extent(log.unit)}",
+        f"{name}, {name_of(room)}: {told.extent(unit)}",
         tuple(step.line(told.start, told.places) for step in told.steps),
         fatal.line if fatal else None,
-        _sentence(told.known, findings, log.unit, fault),
+        _sentence(told.known, findings, unit, fault),
     )
 
 
@@ -90,7 +119,8 @@ class _Step:
         text = _did(event, self.before) + (f" x {self.times}" if self.times > 1 else "")
         time = "" if event.time is None else _seconds(event.time - start, "+")
         entry = event.after or "?" if event.op in TABLE_OPS else self.before or "?"
-        return Line(event.line, _thread(event, places), text, entry, "", kind, time)
+        place = _table(event) if places > 1 else ""
+        return Line(event.line, _thread(event, place), text, entry, "", kind, time, place)
 
 
 @attrs.define
@@ -164,12 +194,17 @@ def _did(event: Event, before: str | None) -> str:
     return f"{did}: {before} -> {after}"
 
 
-def _thread(event: Event, places: int) -> str:
+def _thread(event: Event, place: str) -> str:
     """The name of a thread as a terminal can show it; with its table where there are several."""
-    name = event.thread or UNNAMED
-    if places > 1:
-        table = "/".join(part for part in (event.node, event.rank) if part is not None)
-        name = f"{table} {name}" if table else name
+    return _shown(f"{place} {event.thread or UNNAMED}".strip())
+
+
+def _table(event: Event) -> str:
+    """Node and rank, as far as the log names them."""
+    return _shown("/".join(part for part in (event.node, event.rank) if part is not None))
+
+
+def _shown(name: str) -> str:
     return name if name.isprintable() else name.encode("unicode_escape").decode()
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final, get_args
 
 import click
 
+from kvlatch.commands import pages
 from kvlatch.commands.common import ROOM_ID, file_can_be_written, json_option, refuse
 from kvlatch.commands.exits import OK, USAGE, Failure
 from kvlatch.commands.explore import page
@@ -22,8 +23,6 @@ from kvlatch.spec.room import ROOM
 from kvlatch.spec.schema import AnyDesign, Atomicity, Network, Sizes
 from kvlatch.spec.traces import SUFFIX, Step, Trace, TraceError, read
 
-THREADS: Final = "threads"
-"""The atomicity of a trace that ``conform`` has written: real threads."""
 OF_A_DESIGN: Final = ("prop", "atomicity", "network", "workers", "chunks", "requests")
 
 
@@ -55,11 +54,7 @@ def explore(subject: str, output: Path, as_json: bool, **options: Any) -> int:
         raise Failure(str(error), USAGE) from error
     except LogError as error:
         raise Failure(str(error), error.exit_code) from error
-    words = [subject, *(f"--{'property' if name == 'prop' else name} {value}" for name, value in chosen.items())]
-    try:
-        output.write_text(made.html(f"kvlatch explore {' '.join(words)} --output {output.name}"), encoding="utf-8")
-    except OSError as error:
-        raise Failure(f"{output}: {error.strerror}", USAGE) from error
+    pages.write(output, made.html(pages.as_called()))
     click.echo(json.dumps({"page": str(output), "title": made.title}) if as_json else f"{output}: {made.title}")
     return OK
 
@@ -89,7 +84,7 @@ def _known(name: str) -> AnyDesign:
 
 
 def _of_trace(trace: Trace, design: str | None, against: str | None) -> page.Page:
-    if trace.atomicity == THREADS:
+    if page.is_finding(trace):
         refuse(("design", "against"), "of a finding of conform")
         return page.of_finding(trace)
     return page.of_trace(trace, None if design is None else _known(design), _other(against, trace))

@@ -1,31 +1,29 @@
 """One self-contained page: a run, and the machine it is a run of, if there is one.
 
-The page is ``page.html`` with ``page.css``, ``page.js`` and the data put in: it opens from a disk, makes no request and
+The page is ``page.html`` with its style, its scripts and the data put in: it opens from a disk, makes no request and
 needs no server.
 """
 
 from __future__ import annotations
 
-import html
-import json
-from collections.abc import Iterable, Mapping
-from importlib import resources
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from string import Template
 from typing import Final
 
 import attrs
 
-from kvlatch.commands import show
+from kvlatch.commands import pages, show
 from kvlatch.commands.explore.machine import as_json
 from kvlatch.reference.laws import LAWS
 from kvlatch.reference.story import Line, Story
 from kvlatch.spec.model import Machine
 from kvlatch.spec.schema import AnyDesign
-from kvlatch.spec.traces import Trace, meta, verify
+from kvlatch.spec.traces import Step, Trace, meta, verify
 
 TABLE: Final = "table"
 DECODE: Final = "decode"
+THREADS: Final = "threads"
+"""The first word of the atomicity of such a trace."""
 ARROWS: Final = {
     "status": (TABLE, True),
     "wire": (DECODE, True),
@@ -44,15 +42,18 @@ class Page:
 
     def html(self, again: str) -> str:
         """The document; ``again`` is the command that makes it once more."""
-        folder = resources.files(__package__ or "")
-        # "</" would end the script element that the data is in.
-        data = json.dumps(self.data | {"again": again}, separators=(",", ":")).replace("</", r"<\/")
-        return Template(folder.joinpath("page.html").read_text(encoding="utf-8")).substitute(
-            title=html.escape(self.title),
-            style=folder.joinpath("page.css").read_text(encoding="utf-8"),
-            script=folder.joinpath("page.js").read_text(encoding="utf-8"),
-            data=data,
+        return pages.render(
+            __package__ or "", "page.html", title=self.title, data=self.data | {"again": again}, place=""
         )
+
+
+def shell(place: str) -> str:
+    """The document without data, for a script that puts it where ``place`` stands."""
+    return _document("a run", None, place)
+
+
+def _document(title: str, data: dict[str, object] | None, place: str = "") -> str:
+    return pages.render(__package__ or "", "page.html", title=title, data=data, place=place)
 
 
 def of_trace(trace: Trace, design: AnyDesign | None = None, against: Machine | None = None) -> Page:
@@ -114,23 +115,43 @@ def _arrows(names: Iterable[str]) -> dict[int, dict[str, object]]:
     }
 
 
-def of_finding(trace: Trace) -> Page:
+def is_finding(trace: Trace) -> bool:
+    """Whether ``conform`` has written this trace: what real threads did, not a run of a design."""
+    return trace.atomicity.partition(" ")[0] == THREADS
+
+
+def of_finding(trace: Trace, sentence: str = "") -> Page:
     """What ``conform`` has found: the play with what an observer saw after each move. There is no machine behind it."""
+    count = len(trace.steps) - 1
+    law = f"{trace.prop} is broken: {sentence or LAWS.get(trace.prop or '', '')}"
+    texts = [_moved(after.action or "", before.state, after.state) for before, after in pairwise(trace.steps)]
+    return _seen(trace, f"{trace.design}: {count} moves", law, texts, count or None)
+
+
+def still(trace: Trace, design: AnyDesign | None = None) -> Page:
+    """A run of the spec without its machine, which is most of a page: to look at, not to play on from."""
+    story = show.table(trace, design)
+    return _seen(trace, story.heading, story.sentence, [line.text for line in story.lines], story.fatal)
+
+
+def _seen(trace: Trace, heading: str, sentence: str, texts: Sequence[str], fatal: int | None) -> Page:
+    """The states of a trace, with a text for each step."""
     names = list(trace.steps[0].state)
     labels = {name: list(dict.fromkeys(step.state[name] for step in trace.steps)) for name in names}
+    arrows = bool(_arrows(names))
+    threads = dict.fromkeys(step.thread or "" for step in trace.steps[1:])
     steps = [
-        {"thread": step.thread or "", "text": _moved(step.action or "", before.state, step.state), "arrows": arrows}
-        for before, step in pairwise(trace.steps)
-        for arrows in [_changes(before.state, step.state)]
+        {"thread": after.thread or "", "text": text, "arrows": _changes(before.state, after)}
+        for (before, after), text in zip(pairwise(trace.steps), texts, strict=True)
     ]
     return Page(
         f"{trace.design}: {trace.prop}",
         {
-            "heading": f"{trace.design}: {len(steps)} moves",
-            "sentence": f"{trace.prop} is broken: {LAWS.get(trace.prop or '', '')}",
-            "fatal": len(steps) or None,
-            "start": len(steps),
-            "lanes": _lanes((step.thread or "" for step in trace.steps[1:]), decode=True),
+            "heading": heading,
+            "sentence": sentence,
+            "fatal": fatal,
+            "start": fatal or 0,
+            "lanes": _lanes(threads, decode=True) if arrows else list(threads),
             "variables": [{"name": name, "labels": labels[name]} for name in names],
             "arrows": {},
             "steps": steps,
@@ -146,44 +167,61 @@ def _moved(action: str, before: Mapping[str, str], after: Mapping[str, str]) -> 
     return f"{words}: {before.get('status')} → {after.get('status')}"
 
 
-def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[dict[str, object]]:
-    return [
-        {"lane": lane, "out": out, "says": after[name] if name == "status" else ""}
-        for name, (lane, out) in ARROWS.items()
-        if name in after and before[name] != after[name]
+def _changes(before: Mapping[str, str], step: Step) -> list[dict[str, object]]:
+    """What a step changed, as arrows; a poll that changed nothing has read the table."""
+    drawn = [(name, *ARROWS[base]) for name in before if (base := name.partition("@")[0]) in ARROWS]
+    arrows: list[dict[str, object]] = [
+        {"lane": lane, "out": out, "says": step.state[name] if name.startswith("status") else ""}
+        for name, lane, out in drawn
+        if before[name] != step.state[name]
     ]
+    reads = drawn and not arrows and step.action == "poll"
+    return [{"lane": TABLE, "out": False, "says": ""}] if reads else arrows
 
 
 def of_story(story: Story) -> Page:
-    """A run that is known as a story alone, such as a room of a log: its lanes, and what the table shows."""
-    labels = list(dict.fromkeys(line.entry for line in story.lines))
+    """A run that is known as a story alone, such as a room of a log: a lane for each thread and each rank's table."""
+    places = list(dict.fromkeys(line.place for line in story.lines))
+    labels = ["", *dict.fromkeys(line.entry for line in story.lines)]
+    entries = dict.fromkeys(places, 0)
+    states = [list(entries.values())]
+    for line in story.lines:
+        entries[line.place] = labels.index(line.entry)
+        states.append(list(entries.values()))
+    fatal = story.fatal and 1 + [line.number for line in story.lines].index(story.fatal)
+    lanes = (_lanes((line.thread for line in story.lines if line.place == one), table=_table(one)) for one in places)
     return Page(
         story.heading,
         {
             "heading": story.heading,
             "sentence": story.sentence,
-            "fatal": story.fatal and 1 + [line.number for line in story.lines].index(story.fatal),
-            "start": story.fatal and 1 + [line.number for line in story.lines].index(story.fatal),
-            "lanes": _lanes(line.thread for line in story.lines),
-            "variables": [{"name": "entry", "labels": ["", *labels]}],
+            "fatal": fatal,
+            "start": fatal,
+            "lanes": [lane for group in lanes for lane in group],
+            "variables": [{"name": f"{place} entry".strip(), "labels": labels} for place in places],
             "arrows": {},
             "steps": [
                 {"thread": line.thread, "text": f"{line.time} {line.text}".strip(), "arrows": _arrow(line)}
                 for line in story.lines
             ],
-            "states": [[0], *([1 + labels.index(line.entry)] for line in story.lines)],
+            "states": states,
         },
     )
+
+
+def _table(place: str) -> str:
+    """The lane of a table, which has its rank's name where there are several."""
+    return f"{place} {TABLE}".strip()
 
 
 def _arrow(line: Line) -> list[dict[str, object]]:
     match line.kind:
         case "writes the table":
-            return [{"lane": TABLE, "out": True, "says": line.entry}]
+            return [{"lane": _table(line.place), "out": True, "says": line.entry}]
         case "reads the table":
-            return [{"lane": TABLE, "out": False, "says": ""}]
+            return [{"lane": _table(line.place), "out": False, "says": ""}]
     return []
 
 
-def _lanes(threads: Iterable[str], *, decode: bool = False) -> list[str]:
-    return [*([DECODE] if decode else []), *dict.fromkeys(threads), TABLE]
+def _lanes(threads: Iterable[str], *, decode: bool = False, table: str = TABLE) -> list[str]:
+    return [*([DECODE] if decode else []), *dict.fromkeys(threads), table]

@@ -1,16 +1,15 @@
 """What an abort storm has shown, as one HTML file that stands alone.
 
-Names and details may come from a foreign server. All text goes through :func:`printable` and through Jinja's escaping;
-the page's content security policy forbids scripts and requests.
+Names and details may come from a foreign server (``pages.py``); the page's content security policy forbids scripts too.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
-from pathlib import Path
 from typing import Final
 
+from kvlatch.commands import pages
 from kvlatch.commands.storm import laws
 from kvlatch.commands.storm.report import (
     COUNTS,
@@ -21,12 +20,10 @@ from kvlatch.commands.storm.report import (
     doubts,
     groups,
     held,
-    printable,
     window,
 )
 from kvlatch.reference.live.records import Conclusion, Run, Storm
 
-_TEMPLATE: Final = Path(__file__).with_name("report.html")
 _TONES: Final[dict[Conclusion, str]] = {
     "treatment fixes it": "good",
     "treatment helps": "open",
@@ -41,17 +38,15 @@ _TONES: Final[dict[Conclusion, str]] = {
 
 def html(storm: Storm) -> str:
     """The report as one HTML file, to be written in UTF-8; it needs nothing else and asks for nothing."""
-    from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
     from kvlatch.commands.storm.plot import NARROW, WIDE, svg
 
-    environment = Environment(
-        autoescape=True, finalize=_finalize, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     builds = groups(storm)
-    page: str = template.render(
+    return pages.render(
+        __package__ or "",
+        "report.html",
+        _finalize,
         storm=storm,
         tone=_TONES[storm.conclusion],
         chance=chance(storm.p),
@@ -74,16 +69,11 @@ def html(storm: Storm) -> str:
             name: value if isinstance(value, str) else json.dumps(value) for name, value in storm.settings.items()
         },
     )
-    return page
 
 
 def _finalize(value: object) -> object:
     """How the template shows what it is given."""
-    if value is None:
-        return UNKNOWN
-    if type(value) is int:
-        return f"{value:,}"
-    return printable(value) if type(value) is str else value
+    return UNKNOWN if value is None else pages.shown(value)
 
 
 def _check_command(run: Run) -> str | None:

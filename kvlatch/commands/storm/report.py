@@ -1,7 +1,7 @@
 """What an abort storm has shown: figures, what to think of them, and a summary for a terminal.
 
 ``page.py`` puts the same on a page. Names and details may come from a foreign server: all text goes through
-:func:`printable`.
+:func:`kvlatch.commands.pages.printable`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Final
 
 import attrs
 
+from kvlatch.commands.pages import printable
 from kvlatch.reference.live.load import ROUNDS
 from kvlatch.reference.live.records import Build, PinnedRoom, Role, Run, Storm
 
@@ -109,11 +110,6 @@ class Doubt:
 
     question: str
     answers: tuple[Answer, ...]
-
-
-def printable(text: str) -> str:
-    """The text on one line, with escapes for what could steer a terminal or turn round the order of characters."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def groups(storm: Storm) -> tuple[Group, ...]:

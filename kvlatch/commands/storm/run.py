@@ -10,13 +10,13 @@ import shutil
 import signal
 import sys
 from collections.abc import Collection, Iterator, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, get_args
 
 import attrs
 import click
 
+from kvlatch.commands import pages
 from kvlatch.commands.annotations import annotate
 from kvlatch.commands.common import content
 from kvlatch.commands.exits import CANNOT, INTERNAL, INTERRUPTED, OK, UNKNOWN, USAGE, VIOLATED, Failure
@@ -86,7 +86,7 @@ def _storm(question: Question, runs: Sequence[Run]) -> Storm:
         runs = (*_as("control", _earlier(question.against)), *_as("treatment", runs))
     conclusion, sentence, p = judge(runs)
     return Storm(
-        command=command(sys.argv[1:]), seed=question.seed, version=_version(), settings=_settings(question),
+        command=command(sys.argv[1:]), seed=question.seed, version=pages.version(), settings=_settings(question),
         runs=tuple(runs), conclusion=conclusion, sentence=sentence, p=p, proofs=proofs_of(runs),
     )  # fmt: skip
 
@@ -250,14 +250,6 @@ def proofs_of(runs: Sequence[Run]) -> dict[str, dict[str, str]]:
         if said:
             found[run.build.name] = said
     return found
-
-
-def _version() -> str:
-    """The version of kvlatch, if it is installed and not just checked out."""
-    try:
-        return version("kvlatch")
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def command(arguments: Sequence[str]) -> str:
