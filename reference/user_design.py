@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -26,11 +27,16 @@ def user_design(name: str) -> AnyDesign:
 
     What was found once is not looked for again.
     """
-    return _read(name, Path.cwd())
+    return _read(name, Path.cwd())[0]
+
+
+def place(name: str) -> tuple[str | None, int | None]:
+    """File and line of the merge of that design, as far as it has one of its own; errors as in ``user_design``."""
+    return _read(name, Path.cwd())[1]
 
 
 @cache
-def _read(name: str, _in: Path) -> AnyDesign:
+def _read(name: str, _in: Path) -> tuple[AnyDesign, tuple[str | None, int | None]]:
     with Child(__name__, "child_reads", {"name": name}) as child:
         try:
             found = child.answer()
@@ -38,9 +44,12 @@ def _read(name: str, _in: Path) -> AnyDesign:
             raise Refused(f"{name}: {end}", 2) from end
     if "protocol" in found:
         first: Any = next(iter(PROTOCOLS[found["protocol"]].designs.values()))
-        return Choice(**{**found, "switches": first.switches, "atomicities": tuple(found["atomicities"])})
+        choice = Choice(**{**found, "switches": first.switches, "atomicities": tuple(found["atomicities"])})
+        return choice, (None, None)
+    file, line = found.pop("place")
     rows: Table = tuple(tuple(KEEP if one == KEEP else KVPoll[one] for one in row) for row in found.pop("merge"))
-    return Design(**{**found, "merge": as_merge(rows), "atomicities": tuple(found["atomicities"])})
+    design = Design(**{**found, "merge": as_merge(rows), "atomicities": tuple(found["atomicities"])})
+    return design, (file, line)
 
 
 def child_reads(_work: Work, name: str) -> object:
@@ -49,7 +58,9 @@ def child_reads(_work: Work, name: str) -> object:
     if type(found) is Design:
         rows = [[one if one == KEEP else KVPoll(one).name for one in row] for row in table(found.merge)]
         members = {field: getattr(found, field) for field in _PLAIN}
-        return members | {"merge": rows, "atomicities": list(found.atomicities)}
+        code = getattr(inspect.unwrap(found.merge), "__code__", None)
+        where = (None, None) if code is None else (code.co_filename, code.co_firstlineno)
+        return members | {"merge": rows, "atomicities": list(found.atomicities), "place": where}
     if type(found) is Choice:
         return _choice(name, found)
     kind = type(found).__name__

@@ -6,7 +6,6 @@ A cell says ``holds``, or the length of the shortest counterexample with the suf
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
@@ -23,7 +22,8 @@ from kvlatch.proofs import pins
 from kvlatch.proofs.prove import Cell, Row, design_of, trace_of
 from kvlatch.proofs.verdicts import Proved, Refuted, Unknown
 from kvlatch.reference.story import Story, text
-from kvlatch.spec.designs import DESIGNS, Design
+from kvlatch.reference.user_design import place
+from kvlatch.spec.protocols import all_designs
 from kvlatch.spec.schema import Protocol
 
 _LEAST: Final = 9
@@ -256,7 +256,4 @@ def _story(cell: Cell) -> Story:
 
 def _place(design: str) -> tuple[str | None, int | None]:
     """File and line of the merge of a user's own design; nothing for one that ships, which is not theirs to mend."""
-    mine = None if design in DESIGNS else design_of(design)
-    merge = inspect.unwrap(mine.merge) if isinstance(mine, Design) else None
-    code = getattr(merge, "__code__", None)
-    return (None, None) if code is None else (code.co_filename, code.co_firstlineno)
+    return (None, None) if design in all_designs() else place(design)

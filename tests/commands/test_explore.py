@@ -342,7 +342,8 @@ def test_a_finding_of_conform(tmp_path: Path) -> None:
         Step({"status": "Failed", "wire": "Failed"}, "abort", {}, "scheduler"),
         Step({"status": "Transferring", "wire": "Failed"}, "goes_on", {}, "worker 0"),
     ]
-    trace = Trace("mine:Manager", "threads orderly-1-1-1", "orderly", Instance(1, 1, 1), "terminal-sticky", tuple(moves))
+    held = "threads orderly-1-1-1"
+    trace = Trace("mine:Manager", held, "orderly", Instance(1, 1, 1), "terminal-sticky", tuple(moves))
     path = tmp_path / "finding.itf.json"
     write(trace, path)
     done = explore(str(path), "--output", str(tmp_path / "finding.html"))
