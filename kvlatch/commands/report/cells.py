@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _NAMED: Final = 3
 """Designs that the heading names."""
-_CELLS: Mapping[str, Tone] = {"holds": "good", "unknown": "open"}
+_CELLS: Mapping[str, Tone] = {pins.HOLDS: "good", pins.NARROW: "good", "unknown": "open"}
 
 
 def of_matrix(cells: Sequence[proofs.Cell], failures: matrix.Failures, seconds: float, *, selection: bool) -> str:
