@@ -3,18 +3,16 @@
 ``python bench/gpu.py``; exit code 1 where a result differs from the twin or an obligation is not proved, 4 where there
 is no GPU. It has not run on a GPU yet.
 
-Each kernel runs on a million events over a million rooms, over eight and over one, and must leave what its twin leaves;
-of ``write_status``, which takes the events in an order of its own, what it leaves must be possible. A figure is the
-median of twenty public calls of 64 million events, checks of the input included, on rooms in no order (``check_log``
-takes them room by room, so there they are sorted). Its share is of the bandwidth of a copy in the same run, and counts
-the bytes of the events alone, not those of the words.
+Each kernel runs on a million events and must leave what its twin leaves: writes to rooms in no order, one a room, as
+the array manager gives them; log events room by room over a million rooms, over eight and over one. A figure is the
+median of twenty public calls of 64 million events, checks of the input included. Its share is of the bandwidth of a
+copy in the same run, and counts the bytes of the events alone, not those of the words.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import partial
 from types import ModuleType
 from typing import Final
 
@@ -22,67 +20,58 @@ import numpy as np
 
 from kvlatch.reference.arrays import kernels
 from kvlatch.reference.arrays.device import Array, NoDevice, module, to_host
-from kvlatch.reference.arrays.kernels import ABSENT, FAILED, KERNELS, NEVER, SUCCESS
+from kvlatch.reference.arrays.kernels import KEEPS, KERNELS, NOW
+from kvlatch.reference.arrays.tables import ABSENT, NOTHING
+from kvlatch.reference.logs.codes import SILENT
+from kvlatch.reference.logs.rooms import Tables
+from kvlatch.spec.merges import KEEP, first_terminal_wins, table
 
 EVENTS: Final = 1_000_000
 ROOMS: Final = (1_000_000, 8, 1)
-"""Random, contended, and all events on one word."""
+"""Of the log check: random, contended, and all events on one word."""
 TIMED_EVENTS: Final = 2**26
-BYTES: Final = {"write_status": 6, "fold_statuses": 5, "first_occurrence": 5, "check_log": 6}
+BYTES: Final = {"write_entry": 8, "mark_rooms": 5}
 """Of one event, in the arrays that have one element an event."""
+LOOKED: Final = 0b11101
 
 
-def events(rng: np.random.Generator, count: int, rooms: int, *, grouped: bool = True) -> dict[str, Array]:
-    """A table with some statuses, and events, of which a thousandth was observed wrong; ``grouped``: room by room."""
-    status_of = rng.integers(0, ABSENT + 1, rooms).astype(np.int32)
-    room = rng.integers(0, rooms, count).astype(np.int32)
-    if grouped:
-        room = np.sort(room)
-    incoming = rng.integers(0, 5, count).astype(np.uint8)
-    observed = kernels.write_status(status_of.copy(), room, incoming)
-    wrong = rng.random(count) < 0.001
-    observed[wrong] = rng.integers(0, 5, int(wrong.sum()))
-    return {"status_of": status_of, "room": room, "incoming": incoming, "observed": observed}
+def inputs(rng: np.random.Generator, count: int, rooms: int) -> dict[str, list[Array]]:
+    """The arrays of a public call of each kernel, the words first: the writes of a wave, and a log room by room."""
+    rows = table(first_terminal_wins)
+    merge = np.array([KEEPS if cell == KEEP else int(cell) for row in (*rows, rows[-1]) for cell in row], np.uint8)
+    entries = rng.integers(0, ABSENT + 1, count).astype(np.uint32) | np.uint32(NOTHING << 16)
+    room = rng.permutation(count).astype(np.int32)
+    read, incoming = np.full(count, NOW, np.uint8), rng.integers(0, 5, count).astype(np.uint8)
+    of_log = Tables.of()
+    tables = [of_log.left, of_log.suspicious, of_log.again, of_log.clears]
+    state = (1 << rng.integers(0, ABSENT + 1, rooms)).astype(np.uint8)
+    grouped = np.sort(rng.integers(0, rooms, count).astype(np.int32))
+    code = rng.integers(0, SILENT, count).astype(np.uint8)
+    return {
+        "write_entry": [entries, merge, room, read, incoming, np.zeros(count, np.uint8)],
+        "mark_rooms": [np.zeros(rooms, np.uint32), state, *tables, grouped, code],
+    }
 
 
-def run(kernel: str, given: dict[str, Array], xp: ModuleType) -> tuple[Array, Array | None]:
-    """The words that a kernel leaves, and what it returns, on NumPy or on the GPU, as NumPy arrays."""
-    status_of, room, incoming, observed = (xp.asarray(array.copy()) for array in given.values())
-    returned = None
-    match kernel:
-        case "write_status":
-            words = status_of
-            returned = to_host(kernels.write_status(words, room, incoming))
-        case "fold_statuses":
-            words = kernels.keys(status_of)
-            kernels.fold_statuses(words, room, incoming)
-        case "first_occurrence":
-            words = kernels.firsts(status_of)
-            kernels.first_occurrence(words, room, incoming)
-        case _:
-            words = xp.full(len(status_of), NEVER, xp.uint64)
-            kernels.check_log(words, status_of, room, incoming, observed)
-    return to_host(words), returned
+def call(xp: ModuleType, kernel: str, given: list[Array]) -> Array:
+    """The words that a public call leaves, on NumPy or on the GPU; those that are given stay as they are."""
+    words, *others = (xp.asarray(array.copy()) for array in given)
+    public(xp, kernel, words, others)
+    return to_host(words)
 
 
-def agree(kernel: str, given: dict[str, Array], on_gpu: tuple[Array, Array | None]) -> bool:
-    """The GPU leaves what the twin leaves; of ``write_status``, what it leaves and returns is possible."""
-    words, stands = on_gpu
-    expected, _ = run(kernel, given, np)
-    if stands is None:
-        return bool(np.array_equal(words, expected))
-    rooms = len(words)
-    failed, success = (
-        np.bincount(given["room"][given["incoming"] == status], minlength=rooms) > 0 for status in (FAILED, SUCCESS)
-    )
-    open_ = ~np.isin(given["status_of"], (FAILED, SUCCESS)) & failed & success  # either may be the first
-    final = np.where(open_, np.isin(words, (FAILED, SUCCESS)), words == expected)
-    last = words[given["room"]]
-    over = np.isin(stands, (FAILED, SUCCESS))
-    told = np.where(
-        over, stands == last, (stands >= given["incoming"]) & ~np.isin(given["incoming"], (FAILED, SUCCESS))
-    )
-    return bool(final.all() and told.all())
+def public(xp: ModuleType, kernel: str, words: Array, others: list[Array]) -> None:
+    """One public call of a kernel."""
+    if kernel == "write_entry":
+        kernels.write_entry(xp, words, *others, tombstones=True)
+    else:
+        state, *tables, room, code = others
+        kernels.mark_rooms(xp, words, state, (tables[0], tables[1], tables[2], tables[3]), room, code, LOOKED)
+
+
+def agree(kernel: str, given: list[Array], words: Array) -> bool:
+    """These are the words that the twin leaves."""
+    return bool(np.array_equal(call(np, kernel, given), words))
 
 
 def main() -> int:
@@ -97,11 +86,12 @@ def main() -> int:
     rng = np.random.default_rng(1)
     fine = True
     for rooms in ROOMS:
-        given = events(rng, EVENTS, rooms)
-        for kernel in KERNELS:
-            same = agree(kernel, given, run(kernel, given, xp))
+        for kernel, given in inputs(rng, EVENTS, rooms).items():
+            same = agree(kernel, given, call(xp, kernel, given))
             fine &= same
-            print(f"{kernel:<17} {EVENTS} events, {rooms} rooms: {'as the twin' if same else 'NOT as the twin'}")
+            print(
+                f"{kernel:<11} {EVENTS} events, {len(given[0])} rooms: {'as the twin' if same else 'NOT as the twin'}"
+            )
     fine &= proved(target)
     measure(xp, rng)
     return 0 if fine else 1
@@ -125,34 +115,21 @@ def measure(xp: ModuleType, rng: np.random.Generator) -> None:
     bandwidth = 2 * source.nbytes / seconds(xp, lambda: xp.copyto(target, source))
     print(f"copy on the device: {bandwidth / 1e9:.0f} GB/s, read and write")
     for rooms in (ROOMS[0], 1_000, 1):
-        mixed, grouped = (
-            {name: xp.asarray(array) for name, array in events(rng, TIMED_EVENTS, rooms, grouped=kind).items()}
-            for kind in (False, True)
-        )
-        empty = xp.full(rooms, ABSENT, xp.int32)
-        two = {"room": mixed["room"], "incoming": mixed["incoming"]}
-        before_of = grouped.pop("status_of")
-        started: dict[str, tuple[Array, Callable[[Array], object]]] = {
-            "write_status": (empty, partial(kernels.write_status, **two)),
-            "fold_statuses": (kernels.keys(empty), partial(kernels.fold_statuses, **two)),
-            "first_occurrence": (kernels.firsts(empty), partial(kernels.first_occurrence, **two)),
-            "check_log": (
-                xp.full(rooms, NEVER, xp.uint64),
-                partial(kernels.check_log, before_of=before_of, **grouped),
-            ),
-        }
-        for kernel, (clean, call) in started.items():
-            words = clean.copy()
+        for kernel in KERNELS:
+            words, *others = (xp.asarray(array) for array in inputs(rng, TIMED_EVENTS, rooms)[kernel])
+            clean = words.copy()
 
-            def once(call: Callable[[Array], object] = call, words: Array = words) -> None:
-                call(words)
+            def once(kernel: str = kernel, words: Array = words, others: list[Array] = others) -> None:
+                public(xp, kernel, words, others)
 
             def fresh(words: Array = words, clean: Array = clean) -> None:
                 xp.copyto(words, clean)
 
             rate = TIMED_EVENTS / seconds(xp, once, fresh)
             share = rate * BYTES[kernel] / bandwidth
-            print(f"{kernel:<17} {rooms:>9} rooms {rate / 1e9:8.2f} G events/s {share:7.1%} of the copy's bandwidth")
+            print(
+                f"{kernel:<11} {len(words):>9} rooms {rate / 1e9:8.2f} G events/s {share:7.1%} of the copy's bandwidth"
+            )
 
 
 def seconds(

@@ -43,7 +43,8 @@ _SUFFIXES: Final = (".ndjson", ".jsonl", ".gz", ".zst", ".parquet", ".arrow")
 @click.option("--since", type=float, metavar="TIME", help="Leave out what is before this time, in the log's seconds.")
 @click.option("--follow", is_flag=True, help="Wait for more at the end: a line as soon as a law breaks; ^C ends it.")
 @click.option("--engine", type=click.Choice(["auto", "judge", "numpy", "fast", "gpu"]), default="auto",
-              show_default=True, help="What screens a log of columns; `judge` judges every event.")  # fmt: skip
+              show_default=True, help="What screens a log of columns; `judge` judges every event. "
+              "`auto` never takes `gpu`, which has not run on one yet.")  # fmt: skip
 @junit_option
 @sarif_option
 @html_option

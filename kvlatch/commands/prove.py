@@ -276,9 +276,8 @@ def _prove_kernels(out: Outputs) -> int:
 
 def _kernel_case(finding: Finding) -> junit.Case:
     """A finding as a JUnit case: a planted bug passes if it is refuted, all else if it is proved."""
-    target = "any GPU" if finding.architecture is None else f"sm_{finding.architecture}"
     case = junit.Case(
-        f"{finding.kernel}.{target}",
+        f"{finding.kernel}.sm_{finding.architecture}",
         f"{finding.obligation} [{finding.planted}]" if finding.planted else finding.obligation,
         seconds=finding.ms / 1000,
     )

@@ -1,22 +1,22 @@
 """What each CUDA kernel is to do: its arrays, which word is an event's own, and what one step makes of that word.
 
 A :class:`Contract` is written from the spec, never from ``kernels.cu``. Its step is what one atomic step of one thread
-has to do to whatever is in its word then; what the steps of a whole grid come to, in any order, is said by the lemmas
-at the end, which have no PTX in them.
+has to do to whatever is in its word then. For :func:`written` that is the update of an entry as the spec has it, for
+any merge; so a grid of threads leaves what the same updates leave one after the other, in some order. For
+:func:`marked` it is to add marks, and the order in which marks are added makes no difference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import count
 from typing import Final, Literal
 
 import attrs
 import z3
 
-from kvlatch.proofs.ptx import reader as ptx
-from kvlatch.reference.arrays.kernels import ABSENT, LAST, NEVER
-from kvlatch.spec.merges import KEEP, Merge, first_terminal_wins, table
+from kvlatch.reference.arrays.kernels import AGAIN, CELLS, CLEARED, KEEPS, NOW, SUSPECT
+from kvlatch.reference.arrays.tables import NOTHING, TOMBSTONE
 from kvlatch.spec.status import TERMINAL, KVPoll
 
 LOGIC: Final = "QF_UFBV"
@@ -25,7 +25,7 @@ LOGIC: Final = "QF_UFBV"
 
 @attrs.frozen
 class Array:
-    """A parameter that points to an array: the bytes of an element, and how many elements there are a room or an event.
+    """A parameter that points to an array: the bytes of an element, and what each element is about.
 
     Elements of a *shared* array are words that any thread may write; an *output* has one of each event's own.
     """
@@ -33,8 +33,7 @@ class Array:
     name: str
     bytes: int
     role: Literal["input", "shared", "output"]
-    per: Literal["rooms", "events"]
-    times: int = 1
+    per: Literal["rooms", "events", "cells", "codes"]
 
 
 @attrs.frozen
@@ -68,20 +67,23 @@ class World:
         self.bases = {name: z3.BitVec(f"&{name}", 64) for name in self.arrays}
         block, threads, lane = (z3.BitVec(name, 32) for name in ("block", "threads", "lane"))
         self.special = {"%ctaid.x": block, "%ntid.x": threads, "%tid.x": lane}
-        # The event and its position are the unknowns, and what they are computed from is said in terms of them: then
-        # additions cancel, and no solver has to multiply.
-        self.event, self.position = z3.BitVec("event", 64), z3.BitVec("position", 64)
+        # The event is the unknown, and what it is computed from is said in terms of it: then additions cancel, and no
+        # solver has to multiply.
+        self.event = z3.BitVec("event", 64)
         earlier = self.event - z3.ZeroExt(32, lane)
         self.known = {z3.simplify(z3.ZeroExt(32, block) * z3.ZeroExt(32, threads)): earlier}
-        rooms, events, start = z3.BitVec("rooms", 64), z3.BitVec("events", 64), self.position - 1 - self.event
-        self.scalars = {"rooms": rooms, "events": events, "start": start}
+        numbers = {name: z3.BitVec(name, 64) for name in contract.parameters if isinstance(name, str)}
+        rooms, events = z3.BitVec("rooms", 64), numbers["events"]
+        self.scalars = numbers | {"rooms": rooms}
+        self.lengths = {"rooms": rooms, "events": events} | {
+            name: z3.BitVecVal(length, 64) for name, length in (("cells", CELLS), ("codes", 256))
+        }
         self.exact = [
             z3.ZeroExt(32, block) * z3.ZeroExt(32, threads) == earlier,
             z3.ULT(block, 2**31 - 1), z3.ULE(threads, 1024), z3.ULT(lane, threads),
         ]  # fmt: skip
         self.facts = [
-            z3.ULE(earlier, (2**31 - 1) * 1024), z3.ULT(lane, 1024),
-            z3.ULT(rooms, 2**40), z3.ULT(events, LAST // 2), z3.ULT(start, LAST // 2),
+            z3.ULE(earlier, (2**31 - 1) * 1024), z3.ULT(lane, 1024), z3.ULT(rooms, 2**40), z3.ULT(events, 2**59),
             *(z3.URem(base, self.arrays[name].bytes) == 0 for name, base in self.bases.items()),
         ]  # fmt: skip
         self._contents = {
@@ -98,7 +100,7 @@ class World:
 
     def length(self, array: Array) -> z3.BitVecRef:
         """How many elements an array has."""
-        return self.scalars[array.per] * array.times
+        return self.lengths[array.per]
 
     def read(self, name: str, index: z3.BitVecRef | None = None) -> z3.BitVecRef:
         """What an input has at an index, by default that of the event: whatever it is, it is valid within the array."""
@@ -117,32 +119,54 @@ class World:
         """What ``reference/arrays/kernels.py`` has checked before the launch; each step keeps it, as the spec does."""
         if array.name == "room":
             return z3.And(value >= 0, z3.ULT(z3.ZeroExt(32, value), self.scalars["rooms"]))
-        if array.name in ("incoming", "observed"):
+        if array.name == "incoming":
             return z3.ULT(value, len(KVPoll))
-        if array.name in ("status_of", "before_of"):
-            return z3.ULE(value, ABSENT)
+        if array.name in _HIGHEST:
+            return z3.ULE(value, _HIGHEST[array.name])
+        if array.name == "merge":
+            return z3.Or(z3.ULT(value, len(KVPoll)), value == KEEPS)
+        if array.name == "entry_of":
+            status, stamp, first = fields(value)
+            known = z3.Or(_terminal(first), first == NOTHING)
+            return z3.And(z3.ULE(status, TOMBSTONE), z3.ULE(stamp, 1), known, z3.LShR(value, 24) == 0)
         return z3.BoolVal(True)
 
 
-def merged(current: z3.BitVecRef, incoming: z3.BitVecRef, merge: Merge = first_terminal_wins) -> z3.BitVecRef:
-    """What stands after a write, by the spec's table of a merge."""
-    result = current
-    for row, columns in enumerate(table(merge)):
-        for column, stored in enumerate(columns):
-            if stored != KEEP:
-                cell = z3.And(current == row, incoming == column)
-                result = z3.If(cell, z3.BitVecVal(int(stored), current.size()), result)
-    return result
+_HIGHEST: Final = {"read": NOW, "request": 1}
 
 
-def stamp(position: z3.BitVecRef, status: z3.BitVecRef) -> z3.BitVecRef:
-    """The key of a status that comes at a position; see ``kernels.cu``."""
-    word = _word(status)
-    return z3.If(_terminal(status), (LAST - position) << 3 | word, word)
+def fields(entry: z3.BitVecRef) -> tuple[z3.BitVecRef, z3.BitVecRef, z3.BitVecRef]:
+    """Of an entry its status, the request that it belongs to, and its first terminal status: 8 bits each."""
+    return z3.Extract(7, 0, entry), z3.Extract(15, 8, entry), z3.Extract(23, 16, entry)
 
 
-def _word(status: z3.BitVecRef) -> z3.BitVecRef:
-    return z3.ZeroExt(64 - status.size(), status)
+def written(world: World, entry: z3.BitVecRef) -> z3.BitVecRef:
+    """The entry after a write: merged, unless the merge keeps it or, with tombstones, the write's request is over."""
+    status, stamp, first = fields(entry)
+    read, request = world.read("read"), world.read("request")
+    before = z3.If(read == NOW, status, read)
+    merged = world.read("merge", _word(before) * len(KVPoll) + _word(world.read("incoming")))
+    tombstones = world.scalars["tombstones"] != 0
+    newer = z3.Or(z3.UGT(request, stamp), z3.And(request == stamp, status != TOMBSTONE))
+    latched = z3.If(z3.And(first == NOTHING, _terminal(merged)), merged, first)
+    after = z3.Concat(z3.BitVecVal(0, 8), latched, z3.If(tombstones, request, stamp), merged)
+    return z3.If(z3.And(merged != KEEPS, z3.Or(z3.Not(tombstones), newer)), after, entry)
+
+
+def marked(world: World, marks: z3.BitVecRef) -> z3.BitVecRef:
+    """The marks of a room, and what this event adds to them."""
+    before, code = world.event - 1, _word(world.read("code"))
+    opens = z3.Or(world.event == 0, world.read("room", before) != world.read("room"))
+    left = world.read("left", _word(world.read("code", before)))
+    state = z3.If(opens, world.read("state_of", _room(world)), left)
+    for table, mark in (("suspicious", SUSPECT), ("again", AGAIN)):
+        marks = z3.If(state & world.read(table, code) != 0, marks | mark, marks)
+    marks = z3.If(world.read("clears", code) != 0, marks | CLEARED, marks)
+    return marks | z3.ZeroExt(24, state & z3.Extract(7, 0, world.scalars["looked"]))
+
+
+def _word(value: z3.BitVecRef) -> z3.BitVecRef:
+    return z3.ZeroExt(64 - value.size(), value)
 
 
 def _terminal(status: z3.BitVecRef) -> z3.BoolRef:
@@ -153,117 +177,27 @@ def _room(world: World) -> z3.BitVecRef:
     return _word(world.read("room"))
 
 
-def _checked(world: World, current: z3.BitVecRef) -> z3.BitVecRef:
-    """The step of the log check: the position, if it is lower and the event is not what the merge gives."""
-    before = world.event - 1
-    first = z3.Or(world.event == 0, world.read("room", before) != world.read("room"))
-    observed = z3.ZeroExt(24, world.read("observed", before))
-    previous = z3.If(first, world.read("before_of", _room(world)), observed)
-    expected = merged(previous, world.read("incoming"))
-    wrong = z3.ZeroExt(24, world.read("observed")) != expected
-    return z3.If(wrong, ptx.extreme("min", "u64", current, world.position), current)
+def _bytes(per: Literal["events", "codes"], *names: str) -> tuple[Array, ...]:
+    return tuple(Array(name, 1, "input", per) for name in names)
 
 
-_EVENTS: Final = (Array("room", 4, "input", "events"), Array("incoming", 1, "input", "events"))
+_ROOM: Final = Array("room", 4, "input", "events")
 CONTRACTS: Final = (
     Contract(
-        "write_status",
-        (Array("status_of", 4, "shared", "rooms"), *_EVENTS, Array("stands", 1, "output", "events"), "events"),
+        "write_entry",
+        (Array("entry_of", 4, "shared", "rooms"), Array("merge", 1, "input", "cells"), _ROOM,
+         *_bytes("events", "read", "incoming", "request"), Array("stands", 1, "output", "events"),
+         "tombstones", "events"),
         own=_room,
-        step=lambda world, current: merged(current, world.read("incoming")),
+        step=written,
     ),
     Contract(
-        "fold_statuses",
-        (Array("key_of", 8, "shared", "rooms"), *_EVENTS, "start", "events"),
+        "mark_rooms",
+        (Array("marks_of", 4, "shared", "rooms"), Array("state_of", 1, "input", "rooms"),
+         *_bytes("codes", "left", "suspicious", "again", "clears"), _ROOM, *_bytes("events", "code"),
+         "looked", "events"),
         own=_room,
-        step=lambda world, current: ptx.extreme("max", "u64", current, stamp(world.position, world.read("incoming"))),
-    ),
-    Contract(
-        "first_occurrence",
-        (Array("first_of", 8, "shared", "rooms", len(KVPoll)), *_EVENTS, "start", "events"),
-        own=lambda world: len(KVPoll) * _room(world) + _word(world.read("incoming")),
-        step=lambda world, current: ptx.extreme("min", "u64", current, world.position),
-    ),
-    Contract(
-        "check_log",
-        (Array("violation_of", 8, "shared", "rooms"), Array("before_of", 4, "input", "rooms"), *_EVENTS,
-         Array("observed", 1, "input", "events"), "start", "events"),
-        own=_room,
-        step=_checked,
+        step=marked,
     ),
 )  # fmt: skip
 BY_KERNEL: Final = {contract.kernel: contract for contract in CONTRACTS}
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# Order: what the words of the whole grid come to
-
-
-@attrs.frozen
-class Lemma:
-    """A claim about arithmetic that turns steps in any order into what the spec says of events in theirs."""
-
-    kernel: str
-    hypotheses: tuple[z3.BoolRef, ...]
-    claims: tuple[z3.BoolRef, ...]
-    logic: str = LOGIC
-
-
-def _order_of_keys() -> Lemma:
-    """The highest stamp of events 1 to p is the key of what the spec's merge gives, event by event."""
-    position, earlier, live = z3.BitVecs("position earlier live", 64)
-    terminal, incoming, initial = z3.BitVecs("terminal incoming initial", 32)
-    key = z3.If(z3.Bool("over"), stamp(earlier, terminal), live)
-    after = ptx.extreme("max", "u64", key, stamp(position, incoming))
-    untouched = z3.If(initial == ABSENT, z3.BitVecVal(0, 64), stamp(z3.BitVecVal(0, 64), initial))
-    hypotheses = (
-        z3.ULT(earlier, position), z3.ULT(position, LAST), _terminal(terminal), z3.ULT(live, int(KVPoll.Success)),
-        z3.ULT(incoming, len(KVPoll)), z3.ULE(initial, ABSENT),
-    )  # fmt: skip
-    claims = (_status(after) == merged(_status(key), incoming), _status(untouched) == initial)
-    return Lemma("fold_statuses", hypotheses, claims)
-
-
-def _status(key: z3.BitVecRef) -> z3.BitVecRef:
-    """The status that a key stands for: ``kernels.statuses``."""
-    return z3.If(key == 0, z3.BitVecVal(ABSENT, 32), z3.ZeroExt(29, z3.Extract(2, 0, key)))
-
-
-def _order_of_firsts() -> Lemma:
-    """Five first positions tell the status after any event: the next event moves it as the merge does, and no older.
-
-    Positions are only compared here, so integers do.
-    """
-    position, then = z3.Ints("position then")
-    first = [z3.Int(f"first {status.name}") for status in KVPoll]
-    failed, success = first[KVPoll.Failed], first[KVPoll.Success]
-    hypotheses = (
-        then >= 0, then < position, position < NEVER,
-        *(z3.Or(z3.And(one >= 0, one < position), one == NEVER) for one in first),
-        z3.Or(failed != success, failed == NEVER),  # two events do not have one position
-    )  # fmt: skip
-    claims = []
-    for status in KVPoll:
-        after = [*first]
-        after[status] = z3.If(first[status] < position, first[status], position)
-        before = _status_at(first, position)  # the event at this position is not in these yet
-        claims.append(_status_at(after, position) == merged(before, z3.BitVecVal(int(status), 8)))
-        claims.append(_status_at(after, then) == _status_at(first, then))
-    for initial in (*KVPoll, ABSENT):
-        untouched = [z3.IntVal(0 if status == initial else NEVER) for status in KVPoll]
-        claims.append(_status_at(untouched, z3.IntVal(0)) == int(initial))
-    return Lemma("first_occurrence", hypotheses, tuple(claims), "ALL")
-
-
-def _status_at(first: Sequence[z3.ArithRef], position: z3.ArithRef) -> z3.BitVecRef:
-    """The status after the event at a position: ``kernels.statuses_at``."""
-    come = [one <= position for one in first]
-    status = z3.BitVecVal(ABSENT, 32)
-    for live in (KVPoll.Bootstrapping, KVPoll.WaitingForInput, KVPoll.Transferring):
-        status = z3.If(come[live], z3.BitVecVal(int(live), 32), status)
-    failed = first[KVPoll.Failed] < first[KVPoll.Success]
-    terminal = z3.If(failed, z3.BitVecVal(int(KVPoll.Failed), 32), z3.BitVecVal(int(KVPoll.Success), 32))
-    return z3.If(z3.Or(come[KVPoll.Failed], come[KVPoll.Success]), terminal, status)
-
-
-LEMMAS: Final = (_order_of_keys(), _order_of_firsts())

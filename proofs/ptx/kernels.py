@@ -1,4 +1,4 @@
-"""What is proved of the CUDA kernels: their PTX, on each architecture, does what the spec's merge does.
+"""What is proved of the CUDA kernels: their PTX, on each architecture, does what its contract says.
 
 ``contracts.py`` says what that is, ``thread.py`` what has to be shown and how. A question is one obligation of one
 instruction, on whatever path, negated. If Z3 and cvc5 both say unsat it is proved; if Z3 says sat it is refuted, with
@@ -19,11 +19,12 @@ import z3
 
 from kvlatch.proofs.processes import pool_of_cores
 from kvlatch.proofs.ptx import reader as ptx
-from kvlatch.proofs.ptx.contracts import BY_KERNEL, LEMMAS, Contract
+from kvlatch.proofs.ptx.contracts import BY_KERNEL, Contract
 from kvlatch.proofs.ptx.planted import PLANTED, Planted
 from kvlatch.proofs.ptx.reader import Instruction, Unsupported
 from kvlatch.proofs.ptx.thread import Execution, Obligation, new_solver, second_opinion
-from kvlatch.reference.arrays.kernels import ABSENT, CannotCompile, compiled
+from kvlatch.reference.arrays.kernels import CannotCompile, compiled
+from kvlatch.reference.arrays.tables import NOTHING, TOMBSTONE
 from kvlatch.spec.status import STATUS
 
 ARCHITECTURES: Final = (80, 90, 100)
@@ -38,7 +39,7 @@ Verdict = Literal["proved", "refuted", "unknown", "unsupported", "not checked"]
 
 @attrs.frozen
 class Finding:
-    """One obligation of one kernel on one architecture (None: on any), over all instructions that it is about.
+    """One obligation of one kernel on one architecture, over all instructions that it is about.
 
     Refuted: ``at`` is the first instruction, in the order of the text, for which it is wrong, and ``values`` are an
     example. Otherwise ``reason`` says why it is not proved, or that another architecture has the same PTX, which is.
@@ -46,7 +47,7 @@ class Finding:
     """
 
     kernel: str
-    architecture: int | None
+    architecture: int
     obligation: str
     verdict: Verdict
     ms: float = 0.0
@@ -60,7 +61,7 @@ class Finding:
         bug = f" with {self.planted}" if self.planted else ""
         shown = ", ".join(f"{name} {value}" for name, value in self.values.items())
         why = self.reason or (f"{self.at}: {shown}" if self.at else "")
-        head = f"{self.kernel}{bug} {_target(self.architecture)}: {self.obligation} {self.verdict}"
+        head = f"{self.kernel}{bug} sm_{self.architecture}: {self.obligation} {self.verdict}"
         return f"{head}: {why}" if why else head
 
 
@@ -118,18 +119,23 @@ def _example(contract: Contract, model: z3.ModelRef, obligations: Iterable[Oblig
 
 
 def _told(contract: Contract, name: str, number: int) -> str:
-    """A value of a model, a status by its name."""
-    inputs = ("event", "events", "room")
-    is_status = name in ("incoming", "observed") or (contract.kernel == "write_status" and name not in inputs)
-    return STATUS[number] if is_status and number <= ABSENT else str(number)
+    """A value of a model: a status by its name, an entry by its three fields."""
+    if contract.kernel == "write_entry" and name in ("current", "stores", "spec", "saw"):
+        request, first = number >> 8 & 255, number >> 16
+        return f"{_status(number & 255)} of request {request}" + (
+            f" after {_status(first)}" if first != NOTHING else ""
+        )
+    return _status(number) if name in ("incoming", "read", "reports") else str(number)
+
+
+def _status(number: int) -> str:
+    return (*STATUS, "Tombstone")[number] if number <= TOMBSTONE else str(number)
 
 
 def prove_kernels(architectures: Sequence[int] = ARCHITECTURES) -> list[Finding]:
-    """Every obligation of every kernel on each architecture, and the lemmas; not checked where NVRTC is missing."""
+    """Every obligation of every kernel on each architecture; not checked where NVRTC is missing."""
     with pool_of_cores(get_context("spawn")) as pool:
-        lemmas = pool.map(_lemma, range(len(LEMMAS)))
-        kernels = pool.map(prove, BY_KERNEL, repeat(tuple(architectures)))
-        return [*lemmas, *chain.from_iterable(kernels)]
+        return list(chain.from_iterable(pool.map(prove, BY_KERNEL, repeat(tuple(architectures)))))
 
 
 def refute_planted(architecture: int = 90) -> list[Finding]:
@@ -174,20 +180,6 @@ def refute(planted: Planted, architecture: int) -> Finding:
     return found
 
 
-def _lemma(number: int) -> Finding:
-    start = time.perf_counter()
-    lemma = LEMMAS[number]
-    finding = Finding(lemma.kernel, None, "order", "proved", questions=len(lemma.claims))
-    for claim in lemma.claims:
-        solver = new_solver(lemma.logic)
-        solver.add(*lemma.hypotheses, z3.Not(claim))
-        answer, second = str(solver.check()), second_opinion(solver, lemma.logic)
-        if not answer == second == "unsat":
-            verdict: Verdict = "refuted" if answer == "sat" else "unknown"
-            finding = attrs.evolve(finding, verdict=verdict, reason=f"Z3 says {answer}, cvc5 {second}: {claim}")
-    return attrs.evolve(finding, ms=1000 * (time.perf_counter() - start))
-
-
 # --------------------------------------------------------------------------------------------------------------------
 # Telling
 
@@ -202,7 +194,7 @@ def lines(findings: Sequence[Finding]) -> list[str]:
             names = ", ".join(f.obligation for f in proved)
             asked, ms = sum(f.questions for f in proved), sum(f.ms for f in proved)
             how = proved[0].reason or f"{asked} questions, {ms:.0f} ms"
-            told.append(f"{kernel:<17} {_target(architecture):<7} proved: {names} ({how})")
+            told.append(f"{kernel:<17} sm_{architecture:<4} proved: {names} ({how})")
         told += [str(f) for f in mine if f.verdict != "proved"]
     told += [str(finding) for finding in findings if finding.planted]
     return [*told, TRUSTED]
@@ -229,7 +221,3 @@ def _as_it_counts(finding: Finding) -> Verdict:
     if not finding.planted or finding.verdict == "not checked":
         return finding.verdict
     return "proved" if finding.verdict == "refuted" else "unknown"
-
-
-def _target(architecture: int | None) -> str:
-    return "any GPU" if architecture is None else f"sm_{architecture}"

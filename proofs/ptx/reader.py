@@ -280,10 +280,12 @@ class Registers:
             case ("selp",):
                 yes, no = (self.bits(source, bits) for source in sources[:2])
                 return z3.If(self.truth(sources[2]), yes, no), kind
-        a, b = (self.bits(source, bits) for source in sources)
+        a, b = (self.bits(source, bits) for source in sources[: 2 if name == ("prmt",) else None])
         match name:
             case ("add" | "sub" | "and" | "or" | "xor",):
                 return _BITWISE[name[0]](a, b), kind
+            case ("prmt",):
+                return _permuted(a, b, sources[2]), kind
             case ("min" | "max",):
                 return extreme(name[0], kind, a, b), kind
             case ("mul", "lo"):
@@ -297,6 +299,15 @@ class Registers:
 
 def _converted(value: z3.BitVecRef, kind: str, bits: int) -> z3.BitVecRef:
     return extended(value, bits, kind) if bits > value.size() else z3.Extract(bits - 1, 0, value)
+
+
+def _permuted(low: z3.BitVecRef, high: z3.BitVecRef, selector: str) -> z3.BitVecRef:
+    """Four of the eight bytes of two words; a constant says which, four bits each, none of them a sign."""
+    chosen = [int(selector) >> shift & 15 for shift in (12, 8, 4, 0)] if selector.isdecimal() else [8]
+    if max(chosen) > 7:
+        raise Unsupported(f"selector {selector}")
+    both = z3.Concat(high, low)
+    return z3.Concat(*(z3.Extract(8 * byte + 7, 8 * byte, both) for byte in chosen))
 
 
 def _shifted(name: str, kind: str, value: z3.BitVecRef, by: str) -> z3.BitVecRef:

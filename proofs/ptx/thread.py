@@ -12,7 +12,7 @@ Met on the way are the obligations, the same for every kernel:
 * ``address``: such a word is the event's own, and so is an output;
 * ``step``: whatever is in the word when a write reaches it, the write leaves what the contract's step makes of it;
 * ``once``: a thread with an event writes at most once, one without never;
-* ``retry``: a round is repeated only if the word has changed since it began (a status does so at most four times);
+* ``retry``: a round is repeated only if the word has changed since it began, so that some thread has got on;
 * ``exit``: a thread with an event ends after its write, or after it has seen that its step changes nothing;
 * ``result``: what is reported is what stood in the word right after the step.
 """
@@ -301,8 +301,7 @@ class Execution:
         return z3.Or(thread.done, self.contract.step(self.world, thread.standing) == thread.standing)
 
     def _event(self) -> dict[str, z3.BitVecRef]:
-        inputs = ("room", "incoming", "observed")
-        named = {name: self.world.read(name) for name in inputs if name in self.world.arrays}
+        named = {a.name: self.world.read(a.name) for a in self.world.arrays.values() if (a.role, a.per) == _OF_EVENTS}
         return {"event": self.world.event, "events": self.world.scalars["events"], **named}
 
     def _require(
@@ -318,6 +317,7 @@ class Execution:
 
 
 _ADDRESS: Final = re.compile(r"\[(%\w+)(?:\+(-?\d+))?\]")
+_OF_EVENTS: Final = ("input", "events")
 _ALLOWED: Final = {
     "input": {("ld", "global")},
     "shared": {("ld", "volatile"), ("atom", "global"), ("red", "global")},
@@ -337,6 +337,8 @@ def _after(instruction: Instruction, current: z3.BitVecRef, values: list[z3.BitV
             return current == compared, value
         case ("atom" | "red", "global", "min" | "max" as name, kind), [value]:
             return always, ptx.extreme(name, kind, current, value)
+        case ("atom" | "red", "global", "or", _), [value]:
+            return always, current | value
         case ("atom", "global", "exch", _), [value]:
             return always, value
     raise Unsupported(f"{instruction}: not known")

@@ -7,11 +7,11 @@ about the same room or the same worker.
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Final
 
 import attrs
 
 from kvlatch.reference.arrays.device import Array
+from kvlatch.reference.arrays.kernels import KEEPS, NOW, write_entry
 from kvlatch.reference.arrays.tables import (
     ABSENT,
     NOBODY,
@@ -19,7 +19,6 @@ from kvlatch.reference.arrays.tables import (
     TOMBSTONE,
     Chunk,
     Column,
-    F,
     Pages,
     S,
     T,
@@ -30,9 +29,6 @@ from kvlatch.spec.designs import Design
 from kvlatch.spec.merges import KEEP, table
 from kvlatch.spec.schema import Network
 from kvlatch.spec.status import KVPoll
-
-KEEPS: Final = 255
-"""In a merge table: the merge returns without a store."""
 
 
 @attrs.frozen(eq=False)
@@ -160,28 +156,26 @@ class Core:
         same = self.tables.status[at.room] == thread.seen[thread.row]
         return stands & (same if at.part == "swap" else ~same)
 
-    def update(self, at: At, thread: Thread, incoming: int, between: int) -> bool:
-        """One part of ``update_status(room, incoming)``; True if it ends the update, False if a store is to come."""
-        status = self.tables.status[at.room]
+    def update(self, at: At, thread: Thread, incoming: int, between: int) -> Array | None:
+        """One part of ``update_status(room, incoming)``; what stands at its end, None if a store is to come."""
         if at.part in ("read", "retry"):
-            thread.seen[thread.row] = status
+            thread.seen[thread.row] = self.tables.status[at.room]
             thread.pc[thread.row] = between
-            return False
-        read = status if at.part == "whole" else thread.seen[thread.row]
-        self._store(at.room, read, incoming, thread.gen)
+            return None
+        whole = at.part == "whole"
+        read = self.xp.full(len(at.room), NOW, "uint8") if whole else thread.seen[thread.row]
+        stands = self._store(at.room, read, incoming, thread.gen)
         thread.seen[thread.row] = ABSENT
-        return True
+        return stands
 
-    def _store(self, room: Array, read: Array, incoming: int, gen: Array) -> None:
-        xp, t = self.xp, self.tables
-        merged = self.merge[read, incoming]
-        stores = (merged != KEEPS) & self.counts(room, gen)
-        t.status[room] = xp.where(stores, merged, t.status[room])
-        if self.tombstones:
-            t.stamp[room] = xp.where(stores, gen, t.stamp[room])
-        terminal = (merged == F) | (merged == S)
-        first = t.first_terminal[room]
-        t.first_terminal[room] = xp.where(stores & terminal & (first == NOTHING), merged, first)
+    def _store(self, room: Array, read: Array, incoming: int, gen: Array) -> Array:
+        """Write a status into the entries of distinct rooms; what stands there then."""
+        t, full = self.tables, self.xp.full
+        t.entry.keep(room)
+        writes = full(len(room), incoming, "uint8")
+        return write_entry(
+            self.xp, t.entry.array, self.merge.reshape(-1), room, read, writes, gen, tombstones=self.tombstones
+        )
 
     # ----------------------------------------------------------------------------------------------------------------
     # Workers and queues
@@ -251,7 +245,7 @@ class Core:
         t.pages[at.room] = xp.where(pages == Pages.HELD, Pages.RELEASED, again)
 
     def _turn(self, end: int, count: int) -> Array:
-        """The next slots of the ring at one end, which moves on by so many."""
+        """Take ``count`` slots of the ring from one end, and advance it."""
         ring, this = self.tables.ring, self.xp.asarray([end])
         start = int(ring[this][0])
         ring[this] = start + count

@@ -1,13 +1,16 @@
 // What many threads do to many rooms at once: a thread an event, no locks, no order among threads.
 //
 // kernels.py launches each kernel and has its NumPy twin, its shapes and what it takes for granted. An array has an
-// element an event; one whose name ends in _of has one a room. The PTX of this file is proved to do what the spec's
-// merge does (proofs/ptx/kernels.py); nothing here is derived from the spec.
+// element an event; one whose name ends in _of has one a room, and a table has one a cell. The PTX of this file is
+// proved to do what the spec does (proofs/ptx/kernels.py); nothing here is derived from the spec.
 
-enum Status { Failed, Bootstrapping, WaitingForInput, Transferring, Success, Absent };
+enum Status { Failed, Bootstrapping, WaitingForInput, Transferring, Success, Absent, Tombstone, Nothing };
 
 using Byte = unsigned char;
-using Word = unsigned long long;
+
+enum Read { Now = 7 };                                  // a write that reads as it stores
+enum Cell { Keep = 255 };                               // of a merge: nothing is stored
+enum Mark { Cleared = 32, Again = 128, Suspect = 256 };  // the lower eight are a room's history
 
 // The event of this thread. 64 bits: a product of 32-bit numbers wraps at four billion events.
 __device__ long long this_event() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
@@ -15,64 +18,50 @@ __device__ long long this_event() { return (long long)blockIdx.x * blockDim.x + 
 // A word that other threads change meanwhile: a volatile load is a relaxed one, a plain load may be merged or cached.
 template <typename T> __device__ T look(const T *word) { return *(const volatile T *)word; }
 
-__device__ int first_terminal_wins(int current, int incoming) {
-    if (current == Failed || current == Success) return current;
-    if (current == Absent || incoming == Failed) return incoming;
-    return max(current, incoming);
+// An entry is one word, so that one compare-and-swap writes all of it: in its lowest byte the status, above that the
+// request that it belongs to (with tombstones, else 0), above that the first terminal status that it has had.
+__device__ unsigned stored(unsigned entry, const Byte *merge, unsigned read, unsigned incoming, unsigned request,
+                           bool tombstones) {
+    unsigned status = entry & 255, stamp = entry >> 8 & 255, first = entry >> 16;
+    unsigned merged = merge[5 * (read == Now ? status : read) + incoming];
+    if (merged == Keep) return entry;
+    if (tombstones && (request < stamp || (request == stamp && status == Tombstone))) return entry;
+    if (first == Nothing && (merged == Failed || merged == Success)) first = merged;
+    return merged | (tombstones ? request : stamp) << 8 | first << 16;
 }
 
-// Each event writes its status; `stands` is what the table says right after, be it this write or an older one.
-extern "C" __global__ void write_status(int *status_of, const int *__restrict__ room,
-                                        const Byte *__restrict__ incoming, Byte *__restrict__ stands,
-                                        long long events) {
+// Each event writes a status; `stands` is what the entry says right after, be it this write or an older one.
+extern "C" __global__ void write_entry(unsigned *entry_of, const Byte *__restrict__ merge,
+                                       const int *__restrict__ room, const Byte *__restrict__ read,
+                                       const Byte *__restrict__ incoming, const Byte *__restrict__ request,
+                                       Byte *__restrict__ stands, long long tombstones, long long events) {
     long long i = this_event();
     if (i >= events) return;
-    int *word = &status_of[room[i]];
-    int seen = look(word), next;
-    while ((next = first_terminal_wins(seen, incoming[i])) != seen) {
-        int before = atomicCAS(word, seen, next);
+    unsigned *word = &entry_of[room[i]];
+    unsigned seen = look(word), next;
+    while ((next = stored(seen, merge, read[i], incoming[i], request[i], tombstones)) != seen) {
+        unsigned before = atomicCAS(word, seen, next);
         if (before == seen) break;
         seen = before;  // somebody else was quicker: merge into what they wrote
     }
     stands[i] = next;
 }
 
-// The order of first-terminal-wins as an order of numbers: a terminal status above every live one, and an earlier one
-// above a later one; live statuses by themselves. So a fold in order is a maximum in any order. 0 is Absent.
-__device__ Word stamp(long long position, int incoming) {
-    bool terminal = incoming == Failed || incoming == Success;
-    return terminal ? ((1ULL << 60) - position) << 3 | incoming : incoming;
-}
-
-// The key of each room becomes that of its last status, had the events come one by one at positions start + 1, ...
-extern "C" __global__ void fold_statuses(Word *key_of, const int *__restrict__ room,
-                                         const Byte *__restrict__ incoming, long long start, long long events) {
-    long long i = this_event();
-    if (i >= events) return;
-    Word *word = &key_of[room[i]];
-    Word key = stamp(start + i + 1, incoming[i]);
-    if (look(word) < key) atomicMax(word, key);  // keys only grow, so a look saves most atomics of a busy room
-}
-
-// For each room and status the first position at which the status comes: five numbers that tell the status at any time.
-extern "C" __global__ void first_occurrence(Word *first_of, const int *__restrict__ room,
-                                            const Byte *__restrict__ incoming, long long start, long long events) {
-    long long i = this_event();
-    if (i >= events) return;
-    Word *word = &first_of[5LL * room[i] + incoming[i]];
-    Word position = start + i + 1;
-    if (position < look(word)) atomicMin(word, position);
-}
-
-// Of a log whose events stand grouped by room, each with the status observed after it: the first position in each room
-// where that is not what the merge gives. What was observed before is right, or it is itself the first that is wrong.
-extern "C" __global__ void check_log(Word *violation_of, const int *__restrict__ before_of,
-                                     const int *__restrict__ room, const Byte *__restrict__ incoming,
-                                     const Byte *__restrict__ observed, long long start, long long events) {
+// Of a log whose events stand grouped by room: what the screen (reference/logs/rooms.py) remembers of each room. An
+// event is held against the state that the one before it left; only the first of a room needs what was known before.
+extern "C" __global__ void mark_rooms(unsigned *marks_of, const Byte *__restrict__ state_of,
+                                      const Byte *__restrict__ left, const Byte *__restrict__ suspicious,
+                                      const Byte *__restrict__ again, const Byte *__restrict__ clears,
+                                      const int *__restrict__ room, const Byte *__restrict__ code,
+                                      long long looked, long long events) {
     long long i = this_event();
     if (i >= events) return;
     bool first = i == 0 || room[i - 1] != room[i];
-    int current = first ? before_of[room[i]] : observed[i - 1];
-    if (observed[i] == first_terminal_wins(current, incoming[i])) return;
-    atomicMin(&violation_of[room[i]], (Word)(start + i + 1));
+    unsigned before = first ? state_of[room[i]] : left[code[i - 1]];
+    unsigned marks = before & (unsigned)looked;
+    if (before & suspicious[code[i]]) marks |= Suspect;
+    if (before & again[code[i]]) marks |= Again;
+    if (clears[code[i]]) marks |= Cleared;
+    unsigned *word = &marks_of[room[i]];
+    if ((look(word) & marks) != marks) atomicOr(word, marks);  // marks only grow, so a look saves most atomics
 }

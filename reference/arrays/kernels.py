@@ -1,24 +1,19 @@
-"""The CUDA kernels of ``kernels.cu``, loaded by CuPy, each beside its NumPy twin.
+"""The CUDA kernels of ``kernels.cu``, loaded by CuPy, each beside its twin in array code.
 
-One function a kernel. Given NumPy arrays it runs the twin, given CuPy arrays it launches the kernel; both mean the
-same, and neither starts before its input is found valid. *Valid* is what the proofs of the kernels take for granted
-(``kvlatch.proofs.ptx.kernels``).
+One function a kernel. It takes the array module first, as all shared array code does: for CuPy it launches the kernel,
+for NumPy it runs the twin. The array manager writes every status through :func:`write_entry`, the screen of the log
+check marks its rooms through :func:`mark_rooms`. Neither starts before its input is found valid; *valid* is what the
+proofs of the kernels take for granted (``kvlatch.proofs.ptx.kernels``).
 
-Arrays are one-dimensional and contiguous; all of one call lie in one memory and do not overlap. Throughout,
+Arrays are one-dimensional and contiguous; all of one call lie in one memory and do not overlap. ``room``, int32, has
+the room of each event, from 0. A kernel takes its events in an order that the hardware chooses.
 
-* ``room``, int32, has the room of each event, from 0; ``incoming``, uint8, the status that the event writes (a
-  ``KVPoll``); the events are those of one batch, in their order;
-* a status in a table, int32, is a ``KVPoll`` or :data:`ABSENT`;
-* a position, uint64, counts events from 1: that of event ``i`` is ``start + i + 1``, so batches of one log follow one
-  another with growing ``start``, and position 0 is left for what there was before.
-
-The merge is first-terminal-wins, that of ``latch``. Nothing of CuPy is imported before it is needed. NVRTC compiles
-without a GPU, so :func:`compiled` works wherever the ``gpu`` extra is installed.
+Nothing of CuPy is imported before it is needed. NVRTC compiles without a GPU, so :func:`compiled` works wherever the
+``gpu`` extra is installed. Nothing here has run on a GPU.
 """
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from functools import cache
 from itertools import combinations
@@ -29,21 +24,24 @@ from typing import Any, Final
 import attrs
 import numpy as np
 
-from kvlatch.reference.arrays.device import Array
-from kvlatch.spec.status import ABSENT as ABSENT_NAME
-from kvlatch.spec.status import STATUS, KVPoll
+from kvlatch.reference.arrays.device import Array, lookup
+from kvlatch.reference.arrays.tables import ABSENT, NOTHING, TOMBSTONE, F, S
+from kvlatch.spec.status import KVPoll
 
-KERNELS: Final = ("write_status", "fold_statuses", "first_occurrence", "check_log")
+KERNELS: Final = ("write_entry", "mark_rooms")
 SOURCE: Final = Path(__file__).with_name("kernels.cu")
-FAILED, BOOTSTRAPPING, WAITING, TRANSFERRING, SUCCESS = map(int, KVPoll)  # CuPy takes no enumerations
-ABSENT: Final = STATUS.index(ABSENT_NAME)
-"""A room without an entry, as a number beside those of ``KVPoll``."""
-NEVER: Final = 2**64 - 1
-"""The position of what has not happened."""
-MOST_EVENTS: Final = 2**29
-"""In one batch: two numbers of that size, and a status, fit into 64 bits."""
-LAST: Final = 2**60
-"""Above every position: a batch starts below the half of it."""
+KEEPS: Final = 255
+"""In a merge table: the merge returns without a store."""
+CELLS: Final = (TOMBSTONE + 1) * len(KVPoll)
+"""Of a merge table: a row for each status, Absent and Tombstone included, a column for each that is written."""
+NOW: Final = 7
+"""What a write has read: nothing yet, it reads and stores in one step."""
+SUSPECT: Final = 0x100
+"""A mark of a room: it may have broken a law. The lower eight are its history."""
+AGAIN: Final = 0x80
+"""A mark: the id was used a second time. The lower seven are statuses after which the room was looked at ..."""
+CLEARED: Final = 1 << ABSENT
+"""... but for this one: it has been cleared."""
 _THREADS: Final = 256
 """In one block."""
 
@@ -52,209 +50,144 @@ _THREADS: Final = 256
 # The kernels
 
 
-def write_status(status_of: Array, room: Array, incoming: Array) -> Array:
-    """Write each event's status into the table ``status_of`` (int32, a status a room), in place.
+def write_entry(
+    xp: ModuleType,
+    entry_of: Array,
+    merge: Array,
+    room: Array,
+    read: Array,
+    incoming: Array,
+    request: Array,
+    *,
+    tombstones: bool,
+) -> Array:
+    """Write each event's status into the entry of its room, in place; what stands there right after, uint8 an event.
 
-    Returns what stands in the table right after each write, uint8 an event. The twin applies the events in their order;
-    the kernel in one that the hardware chooses, so of Failed and Success to one live room either may come first.
+    ``entry_of``, uint32 a room, is an entry in one word: its lowest byte is the status (``KVPoll``, ABSENT or
+    TOMBSTONE), the next the request that it belongs to, the third the first terminal status or NOTHING. ``merge``,
+    uint8[CELLS], says what is stored: row by row, one for each status that an entry can have. ``read``, uint8, is the
+    status that a split update has read before, else NOW; ``incoming``, uint8, the status to write (a ``KVPoll``);
+    ``request``, uint8, the request that writes, 0 or 1. With ``tombstones`` a write about a request that is over
+    changes nothing. The twin takes one event a room.
     """
-    _statuses(status_of, "status_of")
-    xp = _valid({"status_of": status_of, "room": room, "incoming": incoming}, len(status_of))
-    if xp is not np:
+    arrays = {"entry_of": entry_of, "merge": merge, "room": room, "read": read, "incoming": incoming}
+    _valid(xp, arrays | {"request": request}, len(entry_of))
+    if len(merge) != CELLS:
+        raise ValueError(f"merge has {len(merge)} cells, not {CELLS}")
+    entry = entry_of[room]
+    status, stamp, first = entry & 255, (entry >> 8) & 255, entry >> 16
+    _sound(
+        xp,
+        entry_of=(status <= TOMBSTONE) & (stamp <= 1) & ((first == F) | (first == S) | (first == NOTHING)),
+        merge=(merge < len(KVPoll)) | (merge == KEEPS),
+        read=read <= NOW,
+        incoming=incoming < len(KVPoll),
+        request=request <= 1,
+    )
+    if _is_cupy(xp):
         stands = xp.empty(len(room), xp.uint8)
-        launch("write_status", len(room), status_of, room, incoming, stands)
+        arguments = (entry_of, merge, room, read, incoming, request, stands, np.int64(tombstones))
+        launch("write_entry", len(room), *arguments)
         return stands
-    order = np.argsort(room, kind="stable")
-    by_room = room[order]
-    opens = np.append(True, by_room[1:] != by_room[:-1])[: len(room)]
-    last = len(room) + 1
-    stamps = _stamp(order.astype(np.uint64) + np.uint64(1), incoming[order], last)
-    keys = np.maximum(stamps, _key(status_of[by_room], last))
-    shift = np.uint64((last << 3).bit_length())
-    group = np.cumsum(opens, dtype=np.uint64) << shift  # above the keys: a running maximum starts again with each room
-    highest = np.maximum.accumulate(group | keys)
-    stands = np.empty(len(room), np.uint8)
-    stands[order] = _status(highest & ((np.uint64(1) << shift) - np.uint64(1)))
-    status_of[room] = stands  # the last event of a room comes last here too
-    return stands
+    merged = merge[xp.where(read == NOW, status, read).astype(xp.int64) * len(KVPoll) + incoming]
+    stores = merged != KEEPS
+    if tombstones:
+        stores &= (request > stamp) | ((request == stamp) & (status != TOMBSTONE))
+        stamp = request
+    first = xp.where((first == NOTHING) & ((merged == F) | (merged == S)), merged, first)
+    word = merged.astype(xp.uint32) | (stamp.astype(xp.uint32) << 8) | (first.astype(xp.uint32) << 16)
+    entry = xp.where(stores, word, entry)
+    entry_of[room] = entry
+    return (entry & 255).astype(xp.uint8)
 
 
-def fold_statuses(key_of: Array, room: Array, incoming: Array, start: int = 0) -> None:
-    """Raise each room's key (uint64, from :func:`keys`) to that of its status after all events, in place."""
-    xp = _valid({"key_of": key_of, "room": room, "incoming": incoming}, len(key_of), start)
-    if xp is not np:
-        launch("fold_statuses", len(room), key_of, room, incoming, np.int64(start))
-        return
-    np.maximum.at(key_of, room, _stamp(_positions(room, start), incoming))
-
-
-def first_occurrence(first_of: Array, room: Array, incoming: Array, start: int = 0) -> None:
-    """Lower ``first_of`` (uint64[5 * rooms], from :func:`firsts`) to the first position of each status in each room.
-
-    The element of a status ``s`` in a room ``r`` is ``5 * r + s``.
-    """
-    if len(first_of) % len(KVPoll):
-        raise ValueError(f"first_of has {len(first_of)} elements, which is not {len(KVPoll)} a room")
-    xp = _valid({"first_of": first_of, "room": room, "incoming": incoming}, len(first_of) // len(KVPoll), start)
-    if xp is not np:
-        launch("first_occurrence", len(room), first_of, room, incoming, np.int64(start))
-        return
-    np.minimum.at(first_of, len(KVPoll) * room.astype(np.int64) + incoming, _positions(room, start))
-
-
-def check_log(
-    violation_of: Array, before_of: Array, room: Array, incoming: Array, observed: Array, start: int = 0
+def mark_rooms(
+    xp: ModuleType,
+    marks_of: Array,
+    state_of: Array,
+    tables: tuple[Array, Array, Array, Array],
+    room: Array,
+    code: Array,
+    looked: int,
 ) -> None:
-    """Lower ``violation_of`` (uint64 a room, at first :data:`NEVER`) to the first position that breaks the merge.
+    """Add to the marks of each room (uint32) what its events show, in place; the events of a room stand together.
 
-    The events of a room stand together, in their order; ``observed``, uint8, is the status read after each, and
-    ``before_of``, int32 a room, the status before the first.
+    ``state_of``, uint8 a room, is the state before its first event. ``code``, uint8, is what each event was, and
+    ``tables`` say of a code, uint8[256] each: the state that it leaves, the states after which it is suspicious, those
+    after which it is the second use of the id, and whether it clears the entry. ``looked``: the states that are marks.
     """
-    _statuses(before_of, "before_of")
-    if len(before_of) != len(violation_of):
-        raise ValueError(f"before_of has {len(before_of)} rooms and violation_of {len(violation_of)}")
-    arrays = {"violation_of": violation_of, "before_of": before_of, "room": room, "incoming": incoming}
-    xp = _valid(arrays | {"observed": observed}, len(violation_of), start)
-    if xp is not np:
-        launch("check_log", len(room), violation_of, before_of, room, incoming, observed, np.int64(start))
+    left, suspicious, again, clears = tables
+    arrays = {"marks_of": marks_of, "state_of": state_of, "left": left, "suspicious": suspicious, "again": again,
+              "clears": clears, "room": room, "code": code}  # fmt: skip
+    _valid(xp, arrays, len(marks_of))
+    if len(state_of) != len(marks_of) or any(len(table) != 256 for table in tables):
+        raise ValueError("a state is missing for some room, or a table does not have 256 elements")
+    if _is_cupy(xp):
+        launch("mark_rooms", len(room), *arrays.values(), np.int64(looked))
         return
-    opens = np.append(True, room[1:] != room[:-1])[: len(room)]
-    current = np.where(opens, before_of[room], np.append(np.uint8(0), observed)[: len(room)])
-    over = (current == FAILED) | (current == SUCCESS)
-    replaced = (current == ABSENT) | (incoming == FAILED)
-    expected = np.where(over, current, np.where(replaced, incoming, np.maximum(current, incoming)))
-    wrong = observed != expected
-    np.minimum.at(violation_of, room[wrong], _positions(room, start)[wrong])
+    starts = xp.flatnonzero(openings(xp, room))
+    before = xp.zeros(len(room), xp.uint8)
+    before[1:] = lookup(xp, left, code[:-1])
+    before[starts] = state_of[room[starts]]
+    for bit in (1 << number for number in range(8) if looked >> number & 1):
+        _mark(xp, marks_of, room, before & np.uint8(bit), bit)
+    _mark(xp, marks_of, room, before & lookup(xp, suspicious, code), SUSPECT)
+    _mark(xp, marks_of, room, before & lookup(xp, again, code), AGAIN)
+    _mark(xp, marks_of, room, lookup(xp, clears, code), CLEARED)
 
 
-# --------------------------------------------------------------------------------------------------------------------
-# Keys and first positions
+def openings(xp: ModuleType, values: Array) -> Array:
+    """Which values differ from the one before them; the first one does."""
+    new = xp.ones(len(values), bool)
+    new[1:] = values[1:] != values[:-1]
+    return new
 
 
-def keys(status_of: Array) -> Array:
-    """The key of each status of a table: what :func:`fold_statuses` starts from."""
-    _statuses(status_of, "status_of")
-    return _key(status_of, LAST)
-
-
-def statuses(key_of: Array) -> Array:
-    """The table, int32, that has these keys."""
-    return _status(key_of).astype(np.int32)
-
-
-def firsts(status_of: Array) -> Array:
-    """First positions, where all there is is a table: each status that it has came at position 0."""
-    _statuses(status_of, "status_of")
-    xp = _module(status_of)
-    first_of = xp.full(len(KVPoll) * len(status_of), NEVER, xp.uint64)
-    rooms = xp.flatnonzero(status_of != ABSENT)
-    first_of[len(KVPoll) * rooms + status_of[rooms]] = 0
-    return first_of
-
-
-def statuses_at(first_of: Array, position: int) -> Array:
-    """The table, int32, as it was after the event at a position."""
-    xp = _module(first_of)
-    first = first_of.reshape(-1, len(KVPoll))
-    come = first <= xp.uint64(position)
-    live = xp.zeros(len(first), xp.int32)
-    for status in (BOOTSTRAPPING, WAITING, TRANSFERRING):
-        live[come[:, status]] = status
-    live[live == 0] = ABSENT
-    terminal = xp.where(first[:, FAILED] < first[:, SUCCESS], xp.int32(FAILED), xp.int32(SUCCESS))
-    return xp.where(come[:, FAILED] | come[:, SUCCESS], terminal, live)
-
-
-def _stamp(position: Array, status: Array, last: int = LAST) -> Array:
-    """The key of a status that comes at a position: see ``stamp`` in ``kernels.cu``."""
-    word = status.astype(np.uint64)
-    terminal = (status == FAILED) | (status == SUCCESS)
-    return np.where(terminal, ((np.uint64(last) - position) << np.uint64(3)) | word, word)
-
-
-def _key(status: Array, last: int) -> Array:
-    """The key of a status that was there before all events."""
-    xp = _module(status)
-    word = status.astype(xp.uint64)
-    terminal = (status == FAILED) | (status == SUCCESS)
-    return xp.where(terminal, xp.uint64(last << 3) | word, xp.where(status == ABSENT, xp.uint64(0), word))
-
-
-def _status(key: Array) -> Array:
-    xp = _module(key)
-    return xp.where(key == 0, xp.uint8(ABSENT), (key & xp.uint64(7)).astype(xp.uint8))
-
-
-def _positions(room: Array, start: int) -> Array:
-    return np.arange(start + 1, start + 1 + len(room), dtype=np.uint64)
+def _mark(xp: ModuleType, marks_of: Array, room: Array, where: Array, bit: int) -> None:
+    """Set a bit of rooms; their events stand together."""
+    at = room[xp.flatnonzero(where)]
+    at = at[openings(xp, at)]
+    marks_of[at] |= np.uint32(bit)
 
 
 # --------------------------------------------------------------------------------------------------------------------
 # What is valid
 
-_DTYPES: Final = {
-    "status_of": np.int32, "before_of": np.int32, "key_of": np.uint64, "first_of": np.uint64, "violation_of": np.uint64,
-    "room": np.int32, "incoming": np.uint8, "observed": np.uint8,
-}  # fmt: skip
-_PER_EVENT: Final = ("room", "incoming", "observed")
+_DTYPES: Final = {"entry_of": np.uint32, "marks_of": np.uint32, "room": np.int32}
+_PER_EVENT: Final = ("read", "incoming", "request", "code")
 
 
-def _valid(arrays: dict[str, Array], rooms: int, start: int = 0) -> ModuleType:
-    """The module of the arrays of one call, if they are valid; TypeError or ValueError if not."""
-    modules = {_shaped(array, name) for name, array in arrays.items()}
-    if len(modules) > 1:
-        raise TypeError(f"{', '.join(arrays)} are not all in one memory: NumPy and CuPy arrays are mixed")
-    xp = modules.pop()
+def _is_cupy(xp: ModuleType) -> bool:
+    return xp.__name__ == "cupy"
+
+
+def _valid(xp: ModuleType, arrays: dict[str, Array], rooms: int) -> None:
+    """TypeError or ValueError unless the arrays of one call have their types and shapes, and the rooms exist."""
     events = len(arrays["room"])
-    for name in _PER_EVENT:
-        if name in arrays and len(arrays[name]) != events:
-            raise ValueError(f"{name} has {len(arrays[name])} events and room {events}")
+    for name, array in arrays.items():
+        wanted = _DTYPES.get(name, np.uint8)
+        if not isinstance(array, xp.ndarray):
+            raise TypeError(f"{name} is not an array of {xp.__name__}: {type(array).__name__}")
+        if array.dtype != wanted:
+            raise TypeError(f"{name} is an array of {array.dtype}, not of {np.dtype(wanted)}")
+        if array.ndim != 1 or not array.flags.c_contiguous:
+            raise ValueError(f"{name} is not a contiguous array of one dimension")
+        if name in _PER_EVENT and len(array) != events:
+            raise ValueError(f"{name} has {len(array)} events and room {events}")
     for one, other in combinations(arrays, 2):
         if xp.may_share_memory(arrays[one], arrays[other]):
             raise ValueError(f"{one} and {other} overlap in memory")
-    if events > MOST_EVENTS:
-        raise ValueError(f"{events} events are too many for one batch: split it into batches of {MOST_EVENTS}")
-    if not 0 <= start < LAST // 2:
-        raise ValueError(f"start is {start}, which is not from 0 to {LAST // 2 - 1}")
-    _below(arrays["room"], rooms, "room")
-    for name in _PER_EVENT[1:]:
-        if name in arrays:
-            _below(arrays[name], len(KVPoll), name)
-    return xp
+    room = arrays["room"]
+    if bool(((room < 0) | (room >= rooms)).any()):
+        raise ValueError(f"room has a number that is not from 0 to {rooms - 1}")
 
 
-def _statuses(array: Array, name: str) -> None:
-    """Check that an array is a table of statuses."""
-    _shaped(array, name)
-    _below(array, ABSENT + 1, name)
-
-
-def _shaped(array: Array, name: str) -> ModuleType:
-    """The module of an array, if it has the dtype and the shape of all arrays of its name."""
-    xp, wanted = _module(array), _DTYPES[name]
-    if array.dtype != wanted:
-        raise TypeError(f"{name} is an array of {array.dtype}, not of {np.dtype(wanted)}")
-    if array.ndim != 1 or not array.flags.c_contiguous:
-        raise ValueError(f"{name} is not a contiguous array of one dimension")
-    return xp
-
-
-def _below(array: Array, limit: int, name: str) -> None:
-    if not len(array):
+def _sound(xp: ModuleType, **elements: Array) -> None:
+    """ValueError for the first array with an element that is not sound; all are asked with one wait for the device."""
+    if bool(xp.concatenate([sound.all().reshape(1) for sound in elements.values()]).all()):
         return
-    low, high = int(array.min()), int(array.max())
-    if low < 0 or high >= limit:
-        raise ValueError(f"{name} has {low if low < 0 else high}, which is not from 0 to {limit - 1}")
-
-
-def _module(array: Array) -> ModuleType:
-    """CuPy for its arrays, NumPy for its own; TypeError for anything else."""
-    cupy = sys.modules.get("cupy")  # whoever has an array of it has imported it
-    if cupy is not None and isinstance(array, cupy.ndarray):
-        return cupy
-    if isinstance(array, np.ndarray):
-        return np
-    raise TypeError(f"neither a NumPy nor a CuPy array: {type(array).__name__}")
+    name = next(name for name, sound in elements.items() if not bool(sound.all()))
+    raise ValueError(f"{name} has an element that is not valid: number {int((~elements[name]).argmax())}")
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from kvlatch.reference.arrays import steps
 from kvlatch.reference.arrays.core import At, Core
-from kvlatch.reference.arrays.device import UNSEEN, Array, first_of_each, module, to_host
+from kvlatch.reference.arrays.device import UNSEEN, Array, first_of_each, to_host
 from kvlatch.reference.arrays.tables import NONE, Pages, Phase, Tables
 from kvlatch.spec.designs import Design
 from kvlatch.spec.schema import Atomicity, Network
@@ -178,9 +178,9 @@ class Manager:
     """The statuses of ``rooms`` rooms and all that belongs to them; ``chunks`` chunks a request, a page a chunk.
 
     ``network`` says which messages may come (see ``spec/designs.py``). ``pages`` is the size of the prefill pool, by
-    default enough for every room; ``page_bytes`` a positive multiple of 8. ``xp`` is the array module, by default CuPy
-    where there is a GPU and else NumPy. A count below one, an unknown network, or an atomicity that the design does not
-    claim, raises ValueError.
+    default enough for every room; ``page_bytes`` a positive multiple of 8. ``xp`` is the array module, NumPy unless
+    another one is given (``device.module("gpu")``). A count below one, an unknown network, or an atomicity that the
+    design does not claim, raises ValueError.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ class Manager:
             raise ValueError(f"unknown network {network!r}; it is orderly, late or disorderly")
         if atomicity not in design.atomicities:
             raise ValueError(f"{design.name} is {' or '.join(design.atomicities)}, not {atomicity}")
-        self.xp = xp = module() if xp is None else xp
+        self.xp = xp = np if xp is None else xp
         self.tables = Tables.empty(xp, rooms, workers, chunks, pages, page_bytes)
         self.core = Core.of(xp, self.tables, design, network)
         self.atomicity = atomicity

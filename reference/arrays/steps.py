@@ -49,7 +49,7 @@ def among(column: Array, *codes: int) -> Array:
 def create(m: Core, at: At) -> Step:
     thread = m.scheduler(at)
     yield m.may_update(at, thread, Scheduler.FREE, Scheduler.CREATE, m.tables.phase[at.room] == Phase.NEW)
-    if m.update(at, thread, B, Scheduler.CREATE):
+    if m.update(at, thread, B, Scheduler.CREATE) is not None:
         m.tables.scheduler[at.room] = Scheduler.FREE
         m.tables.phase[at.room] = Phase.BOOT
 
@@ -58,7 +58,7 @@ def time_out(m: Core, at: At) -> Step:
     t, thread = m.tables, m.scheduler(at)
     due = (t.phase[at.room] == Phase.BOOT) & (m.poll(at.room) == B) & (m.design.timeout == "bootstrapping")
     yield m.may_update(at, thread, Scheduler.FREE, Scheduler.TIME_OUT, due)
-    if m.update(at, thread, F, Scheduler.TIME_OUT):
+    if m.update(at, thread, F, Scheduler.TIME_OUT) is not None:
         t.scheduler[at.room] = Scheduler.FREE
         t.phase[at.room] = Phase.CLEARING
         t.latch[at.room] = F
@@ -69,7 +69,7 @@ def abort(m: Core, at: At) -> Step:
     can = among(t.phase[at.room], Phase.BOOT, Phase.INFLIGHT) & (t.latch[at.room] == NOTHING)
     yield m.may_update(at, thread, Scheduler.FREE, Scheduler.ABORT, can)
     stands = (t.status[at.room] == S) & (m.design.tell == "standing")
-    if m.update(at, thread, F, Scheduler.ABORT):
+    if m.update(at, thread, F, Scheduler.ABORT) is not None:
         t.scheduler[at.room] = Scheduler.FREE
         t.latch[at.room] = m.xp.where(stands, S, F)
 
@@ -166,7 +166,7 @@ def hear_metadata(m: Core, at: At) -> Step:
 def write_w(m: Core, at: At) -> Step:
     thread = m.bootstrap(at)
     yield m.may_update(at, thread, Bootstrap.REGISTERED, Bootstrap.WRITE_W)
-    if m.update(at, thread, W, Bootstrap.WRITE_W):
+    if m.update(at, thread, W, Bootstrap.WRITE_W) is not None:
         m.tables.bootstrap[at.room] = Bootstrap.IDLE
 
 
@@ -185,7 +185,7 @@ def hear_abort(m: Core, at: At) -> Step:
 def write_f(m: Core, at: At) -> Step:
     thread = m.bootstrap(at)
     yield m.may_update(at, thread, Bootstrap.ABORTING, Bootstrap.WRITE_F)
-    if m.update(at, thread, F, Bootstrap.WRITE_F):
+    if m.update(at, thread, F, Bootstrap.WRITE_F) is not None:
         m.tables.bootstrap[at.room] = Bootstrap.POPPING if m.design.abort == "pops" else Bootstrap.IDLE
 
 
@@ -268,7 +268,7 @@ def check_infos(m: Core, at: At) -> Step:
 def write_t(m: Core, at: At) -> Step:
     thread = m.worker(at)
     yield m.may_update(at, thread, Worker.READY, Worker.WRITE_T)
-    if m.update(at, thread, T, Worker.WRITE_T):
+    if m.update(at, thread, T, Worker.WRITE_T) is not None:
         m.move(at, Worker.POSTING)
 
 
@@ -299,7 +299,7 @@ def break_(m: Core, at: At) -> Step:
 def write_t_again(m: Core, at: At) -> Step:
     thread = m.worker(at)
     yield m.may_update(at, thread, Worker.MARKING, Worker.WRITE_T_AGAIN)
-    if m.update(at, thread, T, Worker.WRITE_T_AGAIN):
+    if m.update(at, thread, T, Worker.WRITE_T_AGAIN) is not None:
         m.move(at, Worker.IDLE)
 
 
@@ -321,11 +321,11 @@ def fail(m: Core, at: At) -> Step:
 
 
 def _conclude_with(m: Core, at: At, status: int, before: int, between: int) -> Step:
-    """Write a terminal status, and keep for decode what that came to."""
+    """Write a terminal status, and keep for decode what it left in the table."""
     t, thread = m.tables, m.worker(at)
     yield m.may_update(at, thread, before, between)
-    if m.update(at, thread, status, between):
-        t.worker_seen[at.worker] = t.status[at.room] if m.design.tell == "standing" else status
+    if (stands := m.update(at, thread, status, between)) is not None:
+        t.worker_seen[at.worker] = stands if m.design.tell == "standing" else status
         m.move(at, Worker.TELLING)
 
 

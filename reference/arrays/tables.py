@@ -94,13 +94,17 @@ class Column:
         return self.array[index]
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        self.journal.entries.append((self.array, index, self.array[index]))
+        self.keep(index)
         self.array[index] = value
+
+    def keep(self, index: Any) -> None:
+        """Remember what is there, for whoever writes into the array itself."""
+        self.journal.entries.append((self.array, index, self.array[index]))
 
 
 @attrs.frozen(eq=False)
 class Tables:
-    """Everything that the manager remembers; R rooms, W workers, C chunks a request, P pages of so many bytes.
+    """Everything that the manager remembers; R rooms, W workers, C chunks a request, P pages.
 
     uint8 unless said otherwise. What counts the same thing as another column (``outstanding``, ``serving``) is kept up
     to date with it, so that no question has to look at every worker.
@@ -108,6 +112,8 @@ class Tables:
 
     journal: Journal
     # By room (R).
+    entry: Column
+    """uint32: the next three columns in one word, a byte each from the lowest on; see ``kernels.write_entry``."""
     status: Column
     stamp: Column
     """The request (0 or 1) that the entry or the tombstone belongs to."""
@@ -174,11 +180,15 @@ class Tables:
             return Column(xp.full(shape, start, dtype), journal)
 
         per_request = (rooms, 2, chunks)
+        fields = xp.tile(xp.asarray([ABSENT, 0, NOTHING, 0], "uint8"), rooms)
+        entry = fields.reshape(-1, 4)
         return cls(
             journal=journal,
+            entry=Column(fields.view("uint32"), journal),
+            status=Column(entry[:, 0], journal),
+            stamp=Column(entry[:, 1], journal),
+            first_terminal=Column(entry[:, 2], journal),
             **{name: column(rooms) for name in _ZERO_BY_ROOM},
-            status=column(rooms, ABSENT),
-            first_terminal=column(rooms, NOTHING),
             infos=column(rooms, NOBODY),
             latch=column(rooms, NOTHING),
             wire=column(rooms, NOTHING),
@@ -203,5 +213,5 @@ class Tables:
 
 
 _ZERO_BY_ROOM: Final = (
-    "stamp", "gen", "phase", "pages", "scheduler", "bootstrap", "bootstrap_gen", "metadata", "notice", "straggler",
+    "gen", "phase", "pages", "scheduler", "bootstrap", "bootstrap_gen", "metadata", "notice", "straggler",
 )  # fmt: skip

@@ -28,7 +28,7 @@ from kvlatch.reference.logs.judge import NO_PIN, QUIET, Finding, Judge, Table
 from kvlatch.reference.logs.laws import MERGE, PROFILES
 from kvlatch.reference.logs.order import Order
 from kvlatch.reference.logs.read import Log, TextLog, open_log
-from kvlatch.reference.logs.rooms import Rooms, Tables
+from kvlatch.reference.logs.rooms import DEVICE_BLOCK, Rooms, Tables
 from kvlatch.spec.designs import Design
 from kvlatch.spec.schema import Profile
 
@@ -160,7 +160,8 @@ def check(
     unit, version, name = "line", 1, "judge"
     for number, path in enumerate(paths):
         following = follow and number == len(paths) - 1
-        log = open_log(path, batch, follow=following)
+        rows = DEVICE_BLOCK if batch is None and engine == "gpu" else batch
+        log = open_log(path, rows, follow=following)
         run.judge.source = f"{path}, " if len(paths) > 1 else ""
         unit, version = log.unit, max(version, log.version)
         run.judge.declared |= log.declared

@@ -13,11 +13,13 @@ import numba
 import numpy as np
 
 from kvlatch.reference.arrays.device import Array
+from kvlatch.reference.arrays.kernels import AGAIN, CLEARED, SUSPECT
 from kvlatch.reference.logs.codes import SILENT
-from kvlatch.reference.logs.rooms import AGAIN, CLEARED, EMPTY, GOLDEN, Rooms
+from kvlatch.reference.logs.rooms import EMPTY, GOLDEN, Rooms
 
 _FREE = np.int64(EMPTY)
 _LOOKED = CLEARED - 1
+_AGAIN, _CLEARED, _SUSPECT = np.uint32(AGAIN), np.uint32(CLEARED), np.uint32(SUSPECT)
 _SPREAD = np.uint64(GOLDEN)
 
 
@@ -50,7 +52,7 @@ def find(rooms: Any, keys: Any, shift: int, count: int, slots: Any) -> int:
 
 
 def fold(
-    slots: Any, codes: Any, times: Any, state: Any, history: Any, suspect: Any, moved: Any, clock: Any,
+    slots: Any, codes: Any, times: Any, state: Any, marks: Any, moved: Any, clock: Any,
     left: Any, suspicious: Any, again: Any, clears: Any, polls: Any,
 ) -> None:  # fmt: skip
     """Fold in events; ``times`` and ``moved`` are empty if nobody asks when. NaN is no time."""
@@ -61,20 +63,20 @@ def fold(
         now = left[code] if code < SILENT else known
         if timed and times[i] == times[i]:
             if times[i] < clock[slot]:
-                suspect[slot] = True
+                marks[slot] |= _SUSPECT
             clock[slot] = times[i]
             if (now != known or not polls[code]) and times[i] > moved[slot]:
                 moved[slot] = times[i]
         if code >= SILENT:
             continue
+        past = marks[slot] | np.uint32(known & _LOOKED)
         if known & suspicious[code]:
-            suspect[slot] = True
-        past = history[slot] | (known & _LOOKED)
+            past |= _SUSPECT
         if clears[code]:
-            past |= CLEARED
+            past |= _CLEARED
         if known & again[code]:
-            past |= AGAIN
-        history[slot] = past
+            past |= _AGAIN
+        marks[slot] = past
         state[slot] = now
 
 
@@ -97,7 +99,7 @@ class FastRooms(Rooms):
 
     def fold(self, slots: Array, codes: Array, times: Array | None = None) -> None:
         tables = self.tables
-        _fold(slots, codes, _NO_TIMES if times is None else times, self.state, self.history, self.suspect, self.moved,
+        _fold(slots, codes, _NO_TIMES if times is None else times, self.state, self.marks, self.moved,
               self.clock, tables.left, tables.suspicious, tables.again, tables.clears, tables.polls)  # fmt: skip
 
 

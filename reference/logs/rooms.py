@@ -22,7 +22,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from kvlatch.reference.arrays.device import Array, scatter_max, to_host
+from kvlatch.reference.arrays.device import Array, lookup, scatter_max, to_host
+from kvlatch.reference.arrays.kernels import AGAIN, CLEARED, SUSPECT, mark_rooms, openings
 from kvlatch.reference.logs.codes import CODES, EVENTS, SILENT
 from kvlatch.reference.logs.events import STATUSES, Event
 from kvlatch.reference.logs.laws import Seen, broken_in, expected
@@ -33,14 +34,12 @@ UNKNOWN: Final = 0x40
 """The state of a room whose status nobody knows ..."""
 UNSAID: Final = 0x80
 """... and of one that was created, and the log does not say what came of it; the other bits are statuses."""
-AGAIN: Final = 0x80
-"""Of a room's history: its id was used a second time. Its other bits are statuses after which it was looked at ..."""
-CLEARED: Final = 1 << STATUSES.index(ABSENT)
-"""... but for this one: it has been cleared."""
 EMPTY: Final = -1
 """The key of a free slot: the room with that id, 2**64 - 1, is always suspect."""
 BLOCK: Final = 1 << 16
-"""Events in a block of the NumPy engine: a block and its keys stay in the second-level cache."""
+"""Events in a block on a CPU: a block and its keys stay in the second-level cache."""
+DEVICE_BLOCK: Final = 1 << 22
+"""Events in a block on a GPU, and rows that are read at a time for it: some milliseconds of the transfer to it."""
 TERMINALS: Final = sum(1 << status for status in TERMINAL)
 """Bits of a terminal state."""
 _PRESENT: Final = CLEARED - 1
@@ -105,35 +104,42 @@ def _suspicious(before: str | None, event: Event, design: Design | None) -> bool
 
 @attrs.define(eq=False)
 class Rooms:
-    """The rooms of a log so far, on ``xp`` (NumPy or CuPy). CuPy has not been run on a GPU: only a façade of it.
+    """The rooms of a log so far, on ``xp`` (NumPy or CuPy).
 
+    It has not run on a GPU: only on a façade of CuPy, and its kernel in an interpreter.
     With ``timed`` it also keeps when anything happened last to each room: 16 more bytes a slot, and a slower fold.
     """
 
     tables: Tables
     xp: ModuleType = np
     timed: bool = False
-    block: int = BLOCK
+    block: int = attrs.field()
     count: int = attrs.field(init=False, default=0)
     keys: Array = attrs.field(init=False)
     state: Array = attrs.field(init=False)
-    history: Array = attrs.field(init=False)
-    suspect: Array = attrs.field(init=False)
+    marks: Array = attrs.field(init=False)
+    """uint32: the history of each room in the lower bits, and whether it is suspect; see ``mark_rooms``."""
     moved: Array = attrs.field(init=False)
     """If timed: when anything happened to each room last."""
     clock: Array = attrs.field(init=False)
     """If timed: the time of its last event."""
+    _tables: Tables = attrs.field(init=False)
+    """The tables in the memory of ``xp``."""
     no_key: bool = attrs.field(init=False, default=False)
     """The room whose id is the key of free slots has been seen."""
 
+    @block.default
+    def _of_device(self) -> int:
+        return BLOCK if self.xp is np else DEVICE_BLOCK
+
     def __attrs_post_init__(self) -> None:
+        self._tables = Tables(*map(self.xp.asarray, attrs.astuple(self.tables, recurse=False)))
         self._allocate(_FEWEST_SLOTS)
 
     def _allocate(self, slots: int) -> None:
         self.keys = self.xp.full(slots, EMPTY, np.int64)
         self.state = self.xp.full(slots, UNKNOWN, np.uint8)
-        self.history = self.xp.zeros(slots, np.uint8)
-        self.suspect = self.xp.zeros(slots, bool)
+        self.marks = self.xp.zeros(slots, np.uint32)
         self.moved = self.xp.full(slots if self.timed else 0, -np.inf, np.float64)
         self.clock = self.xp.full(slots if self.timed else 0, -np.inf, np.float64)
 
@@ -171,7 +177,7 @@ class Rooms:
     def _find(self, rooms: Array) -> Array | None:
         """The slots, or None if the table would be more than half full. Long runs of a room are looked up once."""
         xp = self.xp
-        new = _new(xp, rooms)
+        new = openings(xp, rooms)
         starts = xp.flatnonzero(new)
         runs = 2 * len(starts) < len(rooms)
         wanted = rooms[starts] if runs else rooms
@@ -199,12 +205,12 @@ class Rooms:
     def _grow(self) -> None:
         """Double the table; every room moves to its new slot with all that is known of it."""
         old = self.xp.flatnonzero(self.keys != EMPTY)
-        rooms, known = self.keys[old], [column[old] for column in (self.state, self.history, self.suspect)]
+        rooms, state, marks = self.keys[old], self.state[old], self.marks[old]
         times = (self.moved[old], self.clock[old]) if self.timed else None
         self._allocate(2 * len(self.keys))
         self.count = 0
         slots = self.number(rooms)
-        self.state[slots], self.history[slots], self.suspect[slots] = known
+        self.state[slots], self.marks[slots] = state, marks
         if times is not None:
             self.moved[slots], self.clock[slots] = times
 
@@ -224,33 +230,24 @@ class Rooms:
             times = None if times is None else times[position]
         if not len(codes):
             return
-        starts = xp.flatnonzero(_new(xp, slots))
+        starts = xp.flatnonzero(openings(xp, slots))
         if not _grouped(xp, slots, starts):
             slots, order = self._group(slots)
             codes = codes[order]
             times = None if times is None else times[order]
-            starts = xp.flatnonzero(_new(xp, slots))
-        ends = _ends(xp, starts, len(slots))
-        left = self._lookup(self.tables.left, codes)
-        before = xp.zeros(len(left), np.uint8)
-        before[1:] = left[:-1]
-        before[starts] = self.state[slots[starts]]
-        self.suspect[slots[xp.flatnonzero(before & self._lookup(self.tables.suspicious, codes))]] = True
-        looks = TERMINALS | (_WAITING if self.timed else 0)
-        for bit in (1 << number for number in range(len(STATUSES)) if looks >> number & 1):
-            self._mark(slots, before & np.uint8(bit), bit)
-        self._mark(slots, self._lookup(self.tables.clears, codes), CLEARED)
-        self._mark(slots, before & self._lookup(self.tables.again, codes), AGAIN)
+            starts = xp.flatnonzero(openings(xp, slots))
+        t = self._tables
+        looked = TERMINALS | (_WAITING if self.timed else 0)
+        slots = slots.astype(np.int32, copy=False)
+        mark_rooms(xp, self.marks, self.state, (t.left, t.suspicious, t.again, t.clears), slots, codes, looked)
+        left = lookup(xp, t.left, codes)
         if times is not None:
+            before = xp.zeros(len(left), np.uint8)
+            before[1:] = left[:-1]
+            before[starts] = self.state[slots[starts]]
             changed = xp.flatnonzero((left != before) & (times == times))
             scatter_max(xp, self.moved, slots[changed], times[changed])
-        self.state[slots[starts]] = left[ends]
-
-    def _mark(self, slots: Array, where: Array, bit: int) -> None:
-        """Set a bit in the history of rooms; their events stand together."""
-        at = slots[self.xp.flatnonzero(where)]
-        at = at[_new(self.xp, at)]
-        self.history[at] |= np.uint8(bit)
+        self.state[slots[starts]] = left[_ends(xp, starts, len(slots))]
 
     def _follow(self, slots: Array, codes: Array, times: Array) -> None:
         """When something was done to each room, given the events room by room.
@@ -258,17 +255,18 @@ class Rooms:
         A room with a time before the one of an earlier line is suspect: the judge decides which order counts.
         """
         xp = self.xp
-        acted = xp.flatnonzero((self._lookup(self.tables.polls, codes) == 0) & (times == times))
+        acted = xp.flatnonzero((lookup(xp, self._tables.polls, codes) == 0) & (times == times))
         scatter_max(xp, self.moved, slots[acted], times[acted])
         known = xp.flatnonzero(times == times)
         slots, times = slots[known], times[known]
-        starts = xp.flatnonzero(_new(xp, slots))
+        starts = xp.flatnonzero(openings(xp, slots))
         if not len(starts):
             return
         before = xp.zeros(len(times), np.float64)
         before[1:] = times[:-1]
         before[starts] = self.clock[slots[starts]]
-        self.suspect[slots[xp.flatnonzero(times < before)]] = True
+        back = slots[xp.flatnonzero(times < before)]
+        self.marks[back[openings(xp, back)]] |= np.uint32(SUSPECT)
         self.clock[slots[starts]] = times[_ends(xp, starts, len(times))]
 
     def _group(self, slots: Array) -> tuple[Array, Array]:
@@ -284,17 +282,13 @@ class Rooms:
         key >>= dtype(bits)
         return key.astype(np.int64), order.astype(np.int64)
 
-    def _lookup(self, table: npt.NDArray[np.uint8], codes: Array) -> Array:
-        if self.xp is np:  # three times as fast as indexing
-            return np.frombuffer(codes.tobytes().translate(table.tobytes()), np.uint8)
-        return self.xp.asarray(table)[codes]
-
     # ----------------------------------------------------------------------------------------------------------------
     # What stands at the end
 
     def silent_since(self, time: float) -> None:
         """Rooms that still have an entry, and to which nothing has happened after that time, are suspect."""
-        self.suspect |= (self.moved <= time) & (self.state & np.uint8(_PRESENT) != 0) & (self.keys != EMPTY)
+        silent = (self.moved <= time) & (self.state & np.uint8(_PRESENT) != 0) & (self.keys != EMPTY)
+        self.marks[silent] |= np.uint32(SUSPECT)
 
     def is_suspect(self, rooms: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which rooms, all of them seen before, have to be judged."""
@@ -308,12 +302,12 @@ class Rooms:
         found = np.zeros(len(rooms), bool)
         for start in range(0, len(rooms), self.block):
             part = slice(start, start + self.block)
-            found[part] = to_host(self.suspect[self.number(self.xp.asarray(rooms[part]))])
+            found[part] = to_host(self.marks[self.number(self.xp.asarray(rooms[part]))]) >= SUSPECT
         return found
 
     def suspects(self) -> npt.NDArray[np.int64]:
         """The keys of the rooms that have to be judged, in order."""
-        found: npt.NDArray[np.int64] = to_host(self.keys[self.xp.flatnonzero(self.suspect)])
+        found: npt.NDArray[np.int64] = to_host(self.keys[self.xp.flatnonzero(self.marks >= SUSPECT)])
         return np.sort(np.append(found, np.int64(EMPTY)) if self.no_key else found)
 
     def final(self) -> dict[str | None, int]:
@@ -321,7 +315,7 @@ class Rooms:
 
         Suspects are left to the judge.
         """
-        mine = (self.keys != EMPTY) & ~self.suspect
+        mine = (self.keys != EMPTY) & (self.marks < SUSPECT)
         counts = to_host(self.xp.bincount(self.state[mine], minlength=UNSAID + 1))
         return {None: int(counts[UNKNOWN] + counts[UNSAID])} | {
             status: int(counts[1 << bit]) for bit, status in enumerate(STATUSES)
@@ -329,8 +323,8 @@ class Rooms:
 
     def looks(self) -> dict[str, int]:
         """By law, the rooms in which it could have been broken; suspects are left to the judge."""
-        mine = (self.keys != EMPTY) & ~self.suspect
-        history, state = self.history[mine], self.state[mine]
+        mine = (self.keys != EMPTY) & (self.marks < SUSPECT)
+        history, state = self.marks[mine].astype(np.uint8), self.state[mine]
         failed = 1 << TERMINAL[0]
         settled = (history & np.uint8(CLEARED) != 0) & (state == np.uint8(CLEARED))
         found = {
@@ -346,13 +340,6 @@ class Rooms:
         return {law: count for law, count in counts.items() if count}
 
 
-def _new(xp: ModuleType, values: Array) -> Array:
-    """Which values differ from the one before them; the first one does."""
-    new = xp.ones(len(values), bool)
-    new[1:] = values[1:] != values[:-1]
-    return new
-
-
 def _ends(xp: ModuleType, starts: Array, count: int) -> Array:
     """Where runs end that begin there."""
     ends = xp.zeros(len(starts), np.int64)
@@ -365,4 +352,4 @@ def _grouped(xp: ModuleType, slots: Array, starts: Array) -> bool:
     """Whether no room has two runs; not looked for where runs are so short that sorting is as quick."""
     if 2 * len(starts) > len(slots):
         return False
-    return bool(_new(xp, xp.sort(slots[starts])).all())
+    return bool(openings(xp, xp.sort(slots[starts])).all())

@@ -229,7 +229,7 @@ def test_kernels_that_cannot_be_compiled_are_not_checked(
     """Without NVRTC: exit 4 and the reason; never a pass."""
 
     def missing(*_: object, **__: object) -> list[kernels.Finding]:
-        return [kernels.Finding("write_status", 90, "step", "not checked", reason="NVRTC is not installed")]
+        return [kernels.Finding("write_entry", 90, "step", "not checked", reason="NVRTC is not installed")]
 
     monkeypatch.setattr(kernels, "prove_kernels", missing)
     monkeypatch.setattr(kernels, "refute_planted", list)

@@ -115,7 +115,7 @@ def of_kernels(findings: Sequence[kernels.Finding], exit_code: int) -> str:
     rows = tuple(
         (
             Cell(one.kernel),
-            Cell("any" if one.architecture is None else f"sm_{one.architecture}"),
+            Cell(f"sm_{one.architecture}"),
             Cell(one.obligation),
             Cell(one.planted or "none"),
             Cell(one.verdict, "bad" if one in wrong else "good" if one.verdict == right[one] else ""),

@@ -88,7 +88,7 @@ def _opcodes() -> list[str]:
         found += [f"setp.{relation}.{kind}" for relation in ("eq", "ne", "lt", "le", "gt", "ge") for kind in kinds]
         found += [f"mad.lo.{kind}" for kind in kinds]
         found += [f"cvt.{to}.{kind}" for kind in (*kinds, "u8", "s8") for to in ("u64", "s64", "u16", "s32", "u8")]
-    return found
+    return [*found, "prmt.b32"]
 
 
 @given(st.sampled_from(_opcodes()), st.lists(st.integers(0, 2**64 - 1), min_size=3, max_size=3), st.integers(0, 15))
@@ -101,6 +101,8 @@ def test_arithmetic_is_that_of_the_interpreter(opcode: str, numbers: list[int], 
     sources = [f"{prefix}{number}" for number in range(arity)]
     if name in ("shl", "shr"):
         sources[1] = str(shift)
+    if name == "prmt":
+        sources.append(str(shift % 8 * 0x1111 ^ 0x2104))
     if name == "selp":
         sources.append("%p7")
     target = {"setp": "%p9", "cvt": "%rd9"}.get(name, f"{prefix}9")
@@ -134,6 +136,8 @@ def test_arithmetic_is_that_of_the_interpreter(opcode: str, numbers: list[int], 
         ("setp.lt.b32", ("%r1", "%r2"), "comparison lt.b32"),
         ("shl.b32", ("%r1", "%r2"), "shift by %r2"),
         ("shl.b32", ("%r1", "32"), "shift by 32"),
+        ("prmt.b32", ("%r1", "%r2", "%r2"), "selector %r2"),
+        ("prmt.b32", ("%r1", "%r2", "8"), "selector 8"),
         ("popc.b32", ("%r1",), "not known in this form"),
         ("add.s32", ("%r1", "%r8"), "%r8 has no value"),
         ("add.s64", ("%r1", "%r2"), "%r1 does not have 64 bits"),

@@ -20,8 +20,9 @@ SCALARS: Final = (int, float, bool, complex)
 """CuPy asks for these types themselves: a member of an IntEnum, which is an int too, is refused."""
 
 FUNCTIONS: Final = (
-    "arange", "argsort", "asarray", "bincount", "concatenate", "cumsum", "flatnonzero", "full", "lexsort", "nonzero",
-    "ones", "repeat", "searchsorted", "sort", "stack", "take", "tile", "unique", "where", "zeros",
+    "arange", "argsort", "asarray", "bincount", "concatenate", "cumsum", "flatnonzero", "full", "lexsort",
+    "may_share_memory", "nonzero", "ones", "repeat", "searchsorted", "sort", "stack", "take", "tile",
+    "unique", "where", "zeros",
 )  # fmt: skip
 UFUNCS: Final = ("add", "bitwise_and", "equal", "logical_and", "maximum", "minimum", "multiply")
 METHODS: Final = ("all", "any", "argmax", "astype", "reshape", "sum", "view")
@@ -33,8 +34,8 @@ class DeviceArray(NDArrayOperatorsMixin):
 
     def __init__(self, host: Any) -> None:
         self._host = np.asarray(host)
-        self.shape, self.dtype, self.ndim, self.size = (
-            self._host.shape, self._host.dtype, self._host.ndim, self._host.size,
+        self.shape, self.dtype, self.ndim, self.size, self.flags = (
+            self._host.shape, self._host.dtype, self._host.ndim, self._host.size, self._host.flags,
         )  # fmt: skip
 
     def get(self) -> Any:
@@ -119,6 +120,8 @@ class _Module(ModuleType):
         return DeviceArray(np.array(value._host if isinstance(value, DeviceArray) else value, dtype))
 
     def __getattr__(self, name: str) -> Any:
+        if name == "ndarray":
+            return DeviceArray
         if name in DTYPES:
             return getattr(np, name)
         if name in UFUNCS:

@@ -45,6 +45,8 @@ template <typename T> T atomicMin(T *word, T value) {
     return seen;
 }
 
+template <typename T> T atomicOr(T *word, T value) { return __atomic_fetch_or(word, value, __ATOMIC_RELAXED); }
+
 // A volatile load is a relaxed one in CUDA. g++ reports it to these, if told to (tsan-distinguish-volatile).
 extern "C" void __tsan_volatile_read4(void *) {}
 extern "C" void __tsan_volatile_read8(void *) {}

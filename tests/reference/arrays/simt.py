@@ -108,6 +108,8 @@ class Thread:
                 after = max(current, given[0])
             case [_, "global", "min"]:
                 after = min(current, given[0])
+            case [_, "global", "or"]:
+                after = current | given[0]
             case _:
                 raise Fault(f"{instruction}: not known")
         if form[0] != "ld":
@@ -144,6 +146,7 @@ _COMPUTE: dict[str, Callable[..., int]] = {
     "mov": lambda a: a, "cvta": lambda a: a, "not": lambda a: ~a, "add": lambda a, b: a + b, "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b, "mad": lambda a, b, c: a * b + c, "and": lambda a, b: a & b, "or": lambda a, b: a | b,
     "xor": lambda a, b: a ^ b, "shl": lambda a, b: a << b, "shr": lambda a, b: a >> b, "min": min, "max": max,
+    "prmt": lambda a, b, by: sum((((b << 32 | a) >> 8 * (by >> 4 * n & 7)) & 255) << 8 * n for n in range(4)),
 }  # fmt: skip
 
 

@@ -49,23 +49,23 @@ def fake_cupy(available: bool | Exception) -> ModuleType:
     ],
 )
 def test_without_a_gpu_it_is_numpy(cupy: ModuleType | None, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where CuPy is missing or finds nothing to run on, auto is NumPy, and asking for a GPU says in a line why not."""
+    """Where CuPy is missing or finds nothing to run on, asking for a GPU says in a line why not."""
     monkeypatch.setitem(sys.modules, "cupy", cupy)
-    assert arrays.module() is np
+    assert arrays.module() is arrays.module("cpu") is np
     with pytest.raises(arrays.NoDevice, match=f"^no GPU to use: {why}$"):
         arrays.module("gpu")
 
 
-def test_with_a_gpu_it_is_cupy_unless_the_cpu_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where CuPy finds a device, auto and gpu are CuPy."""
+def test_cupy_is_used_only_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where CuPy finds a device: nothing has run on one."""
     cupy = fake_cupy(available=True)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
-    assert [arrays.module("auto"), arrays.module("gpu"), arrays.module("cpu")] == [cupy, cupy, np]
+    assert [arrays.module(), arrays.module("gpu"), arrays.module("cpu")] == [np, cupy, np]
 
 
-def test_there_are_three_devices() -> None:
+def test_there_are_two_devices() -> None:
     """A device that there is not raises and says which there are."""
-    with pytest.raises(ValueError, match=r"^unknown device 'tpu'; it is auto, cpu or gpu$"):
+    with pytest.raises(ValueError, match=r"^unknown device 'tpu'; it is cpu or gpu$"):
         arrays.module("tpu")  # type: ignore[arg-type]  # what a caller without a type checker may write
 
 

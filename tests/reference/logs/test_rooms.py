@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kvlatch.reference.arrays.kernels import SUSPECT
 from kvlatch.reference.logs.codes import CODES, EVENTS, SILENT
 from kvlatch.reference.logs.events import STATUSES
 from kvlatch.reference.logs.rooms import EMPTY, Rooms, Tables
@@ -202,8 +203,8 @@ def test_the_compiled_loops_say_in_python_what_they_say_compiled() -> None:
     compiled = fast_rooms(timed=True)
     compiled.feed(rooms, codes, times)
     one, other = (np.full(128, -np.inf), np.full(128, -np.inf))
-    state, history, suspect = np.full(128, 0x40, np.uint8), np.zeros(128, np.uint8), np.zeros(128, bool)
-    fast.fold(slots, codes, times, state, history, suspect, one, other,
+    state, marks = np.full(128, 0x40, np.uint8), np.zeros(128, np.uint32)
+    fast.fold(slots, codes, times, state, marks, one, other,
               TABLES.left, TABLES.suspicious, TABLES.again, TABLES.clears, TABLES.polls)  # fmt: skip
-    assert sorted(keys[suspect].tolist()) == compiled.suspects().tolist()
-    assert sorted(history[keys != EMPTY].tolist()) == sorted(compiled.history[compiled.keys != EMPTY].tolist())
+    assert sorted(keys[marks >= SUSPECT].tolist()) == compiled.suspects().tolist()
+    assert sorted(marks[keys != EMPTY].tolist()) == sorted(compiled.marks[compiled.keys != EMPTY].tolist())
