@@ -24,6 +24,7 @@ from typing import Final
 import attrs
 
 from kvlatch.proofs import bmc
+from kvlatch.proofs.archives import Malformed, opened
 from kvlatch.proofs.induction import Invariant, Obligation, Theory
 from kvlatch.proofs.parametric import AnyNumber
 from kvlatch.proofs.processes import pool_of_cores
@@ -31,12 +32,10 @@ from kvlatch.proofs.prove import Cell, trace_name, trace_of
 from kvlatch.proofs.recheck import (
     MANIFEST,
     File,
-    Malformed,
     Manifest,
     Shortest,
     Theorem,
     files_in,
-    opened,
     scopes,
     shorter,
     spec_hash,

@@ -330,6 +330,15 @@ def room(path: str) -> str:
     return "/".join(Path(path).parts[:2])
 
 
+def test_a_long_file_says_why() -> None:
+    """No source file has more than 400 lines without the reason at its top."""
+    long = [
+        path for path in sources(*PACKAGES, "kvlatch", "bench") if len((ROOT / path).read_text().splitlines()) > 400
+    ]
+    tops = {path: ast.get_docstring(ast.parse((ROOT / path).read_text())) or "" for path in long}
+    assert [path for path, top in tops.items() if "Longer than 400 lines because" not in top] == []
+
+
 @pytest.mark.parametrize("path", sources(*PACKAGES, "kvlatch", "tests"))
 def test_no_file_runs_data_as_code(path: str) -> None:
     """No pickle, no eval, no exec, also where a linter's exception would allow it."""

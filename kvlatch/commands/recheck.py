@@ -10,7 +10,8 @@ import click
 
 from kvlatch.commands.common import json_option, progress
 from kvlatch.commands.exits import OK, UNKNOWN, USAGE, VIOLATED, Failure
-from kvlatch.proofs.recheck import SHIPPED, Malformed
+from kvlatch.proofs.archives import Malformed
+from kvlatch.proofs.recheck import SHIPPED
 from kvlatch.proofs.recheck import recheck as check
 
 

@@ -18,13 +18,14 @@ import cvc5
 import pytest
 
 from kvlatch.commands import main as cli
-from kvlatch.proofs import recheck
+from kvlatch.proofs import archives, recheck
+from kvlatch.proofs.archives import Malformed, opened
 from kvlatch.proofs.bmc import script
 from kvlatch.proofs.certificates import Refused, certify, check_target, same
 from kvlatch.proofs.induction import Invariant, Theory
 from kvlatch.proofs.parametric import AnyNumber
 from kvlatch.proofs.prove import Cell, Row, decide
-from kvlatch.proofs.recheck import MANIFEST, Malformed, Manifest, Theorem, answer, demanded, files_in, opened, scopes
+from kvlatch.proofs.recheck import MANIFEST, Manifest, Theorem, answer, demanded, files_in, scopes
 from kvlatch.proofs.verdicts import Proved
 from kvlatch.proofs.worlds import EVERYTHING, scope_of
 from kvlatch.spec.designs import DESIGNS
@@ -398,18 +399,18 @@ def test_an_archive_that_holds_too_much_is_not_unpacked(
             member = tarfile.TarInfo(f"file-{number}")
             member.size = size
             packed.addfile(member, BytesIO(b"x" * size))
-    monkeypatch.setattr(recheck, "_unpack", lambda *_: pytest.fail("written"))
+    monkeypatch.setattr(archives, "_unpack", lambda *_: pytest.fail("written"))
     with pytest.raises(pytest.fail.Exception, match="written"), opened(archive):
         pass
     for name, value in limit.items():
-        monkeypatch.setattr(recheck, name, value)
+        monkeypatch.setattr(archives, name, value)
     with pytest.raises(Malformed, match=r"more than|too large, or one too many"), opened(archive):
         pass
 
 
 def test_an_archive_cannot_lie_about_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A header of a member is bounded as well as its content: both are read into memory."""
-    monkeypatch.setattr(recheck, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(archives, "MOST_BYTES", 100_000)
     archive = tmp_path / "certs.tar.gz"
     with tarfile.open(archive, "w:gz", format=tarfile.PAX_FORMAT) as packed:
         member = tarfile.TarInfo("small")

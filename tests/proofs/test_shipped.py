@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from kvlatch.proofs import pins
+from kvlatch.proofs.archives import opened
 from kvlatch.proofs.certificates import same
 from kvlatch.proofs.prove import design_of
-from kvlatch.proofs.recheck import SHIPPED, Manifest, answer, opened, spec_hash
+from kvlatch.proofs.recheck import SHIPPED, Manifest, answer, spec_hash
 from kvlatch.proofs.worlds import scope_of
 from kvlatch.spec.model import ANY
 from kvlatch.spec.protocols import protocol_of

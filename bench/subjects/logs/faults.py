@@ -3,6 +3,8 @@
 A fault takes the events and a request of which it can be said, and returns the changed events, or None if the request
 is not of the kind that it needs (no abort, no second use, ...). What it changes stays consistent: later polls show what
 the fault left behind.
+
+Longer than 400 lines because it is a list: a fault is a few lines that no other one needs.
 """
 
 from __future__ import annotations

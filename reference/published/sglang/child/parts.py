@@ -1,6 +1,8 @@
 """The parts that a real manager is made of here: tables that can be watched, and what moves data, moving none.
 
 Whatever upstream's code asks of them beyond what they have is `Incomplete`: a fault of ours, never its behaviour.
+
+Longer than 400 lines because it is a list: a small class for each part, and no two of them know each other.
 """
 
 from __future__ import annotations

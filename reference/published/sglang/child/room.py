@@ -5,6 +5,8 @@ transfer worker and of the scheduler. What decode sends is made by the real rece
 by the real thread; a thread that raises is dead from then on, as it would be. What is not real: the manager's
 constructor passes over what needs an engine (`construct`), tables that can be watched and transfers that move nothing
 take the place of the real ones (`parts`), and the receiver's constructor is not run, because it asks a server.
+
+Longer than 400 lines because it is one room: a method for each thing that a real thread does to it.
 """
 
 from __future__ import annotations
