@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 
 import click
-from diagrams import Change, changes, svg
+from diagrams import Change, changes, moving, picture, recommended, svg
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
@@ -23,6 +23,8 @@ from kvlatch.reference.published.sglang.scenarios import SCENARIOS
 from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.merges import KEEP, table
 from kvlatch.spec.properties import BY_NAME
+from kvlatch.spec.protocols import PROTOCOLS
+from kvlatch.spec.schema import Protocol
 from kvlatch.spec.status import KVPoll
 
 ROOT = Path(__file__).parents[1]
@@ -142,6 +144,20 @@ class States(SphinxDirective):
         return [picture, grid(("from", "to", "rows", ""), rows, (18, 18, 54, 10))]
 
 
+class Protocols(SphinxDirective):
+    """A section for each protocol: what it is about, and a diagram of each actor and each field of its state."""
+
+    def run(self) -> list[nodes.Node]:
+        return [section(name, *self.about(protocol)) for name, protocol in PROTOCOLS.items()]
+
+    def about(self, protocol: Protocol) -> Iterator[nodes.Node]:
+        """Its sentence, and its diagrams."""
+        design = recommended(protocol)
+        yield paragraph(f"{protocol.says} The design is {design.name}, {design.atomicities[0]}.")
+        drawn = "".join(picture(protocol, one) for one in moving(protocol, design))
+        yield nodes.raw("", f'<div class="moving">{drawn}</div>', format="html")
+
+
 def harm(change: Change) -> str:
     """A change's last column."""
     return "harmful" if change.harmful else ""
@@ -210,7 +226,7 @@ def line(cells: Iterable[str]) -> nodes.row:
 
 def setup(app: Sphinx) -> ExtensionMetadata:
     """Make the directives known."""
-    for directive in (Commands, Laws, Designs, Merge, Scenarios, States, Explore):
+    for directive in (Commands, Laws, Designs, Merge, Scenarios, States, Protocols, Explore):
         app.add_directive(directive.__name__.lower(), directive)
     app.connect("build-finished", write_explored)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,8 +1,12 @@
-"""State diagrams of a design's status table, computed by taking every step that the rows allow, and drawn as SVG."""
+"""State diagrams of a design, computed by taking every step that the rows allow, and drawn as SVG.
+
+Of the status table in detail; and, of any protocol, of each field that moves: the places of its actors, and its state.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from html import escape
@@ -10,31 +14,39 @@ from typing import Final
 
 import attrs
 
+from kvlatch.proofs.pins import HOLDS, NARROW, pinned
 from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.model import Instance, Machine
 from kvlatch.spec.protocol import status
-from kvlatch.spec.schema import Atomicity
+from kvlatch.spec.schema import AnyDesign, Atomicity, Protocol
 from kvlatch.spec.status import ABSENT, TERMINAL, TOMBSTONE, KVPoll
+from kvlatch.spec.terms import Field
 
 INSTANCE: Final = Instance(workers=1, chunks=2, requests=1)
 """The gentlest world: what goes wrong here needs no lost message and no second request."""
 ENDS: Final = frozenset(status.name for status in TERMINAL)
 GONE: Final = frozenset({ABSENT, TOMBSTONE})
+_FEWEST: Final = 3
+"""Changes of a field that are worth a picture."""
 ROUND: Final = (ABSENT, *(KVPoll(number).name for number in (1, 2, 3, 4, 0)), TOMBSTONE)
 """The order of the statuses on the circle, clockwise from the left."""
 
 
 @attrs.frozen
 class Change:
-    """One change of the entry, and the rows that make it: pairs of an actor and a row's name."""
+    """One change of a field, and the rows that make it: pairs of an actor and a row's name."""
 
     before: str
     after: str
     rows: tuple[tuple[str, str], ...]
+    status: bool = True
+    """Whether it is the status table's; harm is done to nothing else."""
 
     @property
     def harmful(self) -> bool:
         """A terminal status is overwritten, or an entry comes back after its room was cleared."""
+        if not self.status:
+            return False
         overwritten = self.before in ENDS and self.after not in GONE
         return overwritten or (self.before in GONE and any(row != "create" for _, row in self.rows))
 
@@ -42,22 +54,64 @@ class Change:
 def changes(design: str, atomicity: Atomicity) -> tuple[Change, ...]:
     """Every change of the entry that some run makes, in the order of the circle."""
     machine = Machine.of(DESIGNS[design], atomicity, "orderly", INSTANCE)
-    (entry,) = (var for var in machine.model.variables if var.name == status.name)
-    found: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    return _in_order(moves(machine)[status], ROUND)
+
+
+Moves = dict[tuple[str, str], set[tuple[str, str]]]
+"""The rows that make each change from one label to another."""
+
+
+def moves(machine: Machine) -> dict[Field, Moves]:
+    """Every change of every field that some run makes, of whichever element of its sort."""
+    found: dict[Field, Moves] = {}
     states = deque([machine.initial()])
     known = {tuple(states[0].values())}
     while states:
         state = states.popleft()
         for action in machine.enabled(state):
             after = machine.step(state, action)
-            if state[entry] != after[entry]:
-                change = entry.labels[state[entry]], entry.labels[after[entry]]
-                found.setdefault(change, set()).add((action.rule.actor, action.rule.name))
+            for var in state:
+                if state[var] != after[var]:
+                    change = var.labels[state[var]], var.labels[after[var]]
+                    row = action.rule.actor, action.rule.name
+                    found.setdefault(var.field, {}).setdefault(change, set()).add(row)
             if (key := tuple(after.values())) not in known:
                 known.add(key)
                 states.append(after)
-    order = sorted(found, key=lambda change: tuple(map(ROUND.index, change)))
+    return found
+
+
+def _in_order(found: Moves, labels: Sequence[str]) -> tuple[Change, ...]:
+    order = sorted(found, key=lambda change: tuple(map(labels.index, change)))
     return tuple(Change(*change, tuple(sorted(found[change]))) for change in order)
+
+
+@attrs.frozen
+class Moving:
+    """One field that moves; ``actor`` is the one whose place it is, empty if it is a part of the state."""
+
+    field: Field
+    actor: str
+    changes: tuple[Change, ...]
+
+
+def recommended(protocol: Protocol) -> AnyDesign:
+    """The design of a protocol of which every property is proved."""
+    proved = {HOLDS, NARROW}
+    words = {name: {word for (of, *_), word in pinned().items() if of == name} for name in protocol.designs}
+    return next(protocol.designs[name] for name, found in words.items() if found and found <= proved)
+
+
+def moving(protocol: Protocol, design: AnyDesign) -> tuple[Moving, ...]:
+    """The actors of a protocol and the fields of its state that have at least three changes, in its own order."""
+    sizes = INSTANCE if protocol.entry else protocol.worlds[0].instance(protocol.counts[0])
+    found = moves(Machine.of(design, design.atomicities[0], "orderly", sizes, protocol))
+    places = {thread.pc: actor for actor, thread in protocol.threads.items()}
+    return tuple(
+        Moving(field, places.get(field, ""), _in_order(found[field], field.labels))
+        for field in dict.fromkeys([*places, *protocol.state])
+        if field in found and (field in places or len(found[field]) >= _FEWEST)
+    )
 
 
 # --- Drawing ----------------------------------------------------------------------------------------------------------
@@ -84,23 +138,40 @@ def svg(design: str, atomicity: Atomicity, found: Sequence[Change]) -> str:
     """The diagram as a figure of a page."""
     harm = sum(change.harmful for change in found)
     says = f"Status changes of {design}, {atomicity}: {len(found)}, of which {harm} are harmful."
-    name = f"{design}-{atomicity}".replace(".", "-")
+    return _figure("states", f"{design}-{atomicity}", says, ROUND, found)
+
+
+def picture(protocol: Protocol, moving: Moving) -> str:
+    """The diagram of one field of a protocol as a figure of a page, with its name below."""
+    of = f"where the {moving.actor} is" if moving.actor else f"the state {moving.field.name}"
+    says = f"{protocol.name}, {of}: {len(moving.changes)} changes"
+    name = f"{protocol.name}-{moving.field.name}"
+    harmless = [attrs.evolve(change, status=False) for change in moving.changes]
+    drawn = _figure("states moving", name, says, moving.field.labels, harmless)
+    return drawn.replace("</figure>", f"<figcaption>{escape(of[0].upper() + of[1:])}</figcaption></figure>")
+
+
+def _figure(kind: str, name: str, says: str, labels: Sequence[str], found: Sequence[Change]) -> str:
+    name = re.sub(r"[^\w-]", "-", name)
     heads = ("", "currentColor", 9), ("-harm", "#d03030", 7)
     tips = "".join(_HEAD.format(name + suffix, size) + _TIP.format(color) for suffix, color, size in heads)
-    names = [label for label in ROUND if any(label in (change.before, change.after) for change in found)]
-    places = dict(zip(names, circle(len(names)), strict=True))
+    names = [label for label in labels if any(label in (change.before, change.after) for change in found)]
+    scale = max(1.0, len(names) / 8)
+    places = dict(zip(names, circle(len(names), scale), strict=True))
     inner = [*(arrow(change, places, name) for change in found), *(box(label, places[label]) for label in names)]
     return (
-        f'<figure class="states"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(says)}">'
+        f'<figure class="{kind}"><svg viewBox="0 0 {WIDTH * scale:.0f} {HEIGHT * scale:.0f}" role="img" '
+        f'aria-label="{escape(says)}">'
         f"<style>{_STYLE}</style><defs>{tips}</defs>{''.join(inner)}</svg></figure>"
     )
 
 
-def circle(count: int) -> Iterator[tuple[float, float]]:
+def circle(count: int, scale: float) -> Iterator[tuple[float, float]]:
     """Places on an ellipse, clockwise from the left."""
+    width, height = WIDTH * scale, HEIGHT * scale
     for number in range(count):
         angle = math.pi + 2 * math.pi * number / count
-        yield WIDTH / 2 + (WIDTH / 2 - 80) * math.cos(angle), HEIGHT / 2 + (HEIGHT / 2 - 30) * math.sin(angle)
+        yield width / 2 + (width / 2 - 80) * math.cos(angle), height / 2 + (height / 2 - 30) * math.sin(angle)
 
 
 def box(label: str, place: tuple[float, float]) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import html
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -33,6 +34,8 @@ from kvlatch.commands.main import cli
 from kvlatch.reference.laws import LAWS
 from kvlatch.reference.published.sglang.verdicts import pinned, render
 from kvlatch.spec.designs import DESIGNS
+from kvlatch.spec.model import Instance, Machine
+from kvlatch.spec.protocols import PROTOCOLS
 from tests.browser import needs_browser, visit
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -342,7 +345,7 @@ def diagrams(site: Path) -> dict[tuple[str, str], Diagram]:
     found = {}
     for figure in (site / "states.html").read_text(encoding="utf-8").split('<figure class="states">')[1:]:
         (name,) = re.findall(r"Status changes of (\S+), (\w+):", figure)
-        arrows = re.findall(r'<g class="(\w+)" data-change="(\w+) (\w+)">', figure)
+        arrows = re.findall(r'<g class="(\w+)" data-change="(\w+) (\w+)">', figure.partition("</figure>")[0])
         harmful = frozenset((before, after) for kind, before, after in arrows if kind == "harm")
         found[name] = Diagram(frozenset((before, after) for _, before, after in arrows), harmful)
     return found
@@ -366,6 +369,41 @@ def test_diagrams_show_what_counterexamples_do(site: Path) -> None:
     assert drawn["latch", "locked"].harmful == frozenset()
     after_the_end = {change for change in drawn["latch", "locked"].changes if change[0] in {"Failed", "Success"}}
     assert {after for _, after in after_the_end} == {"Tombstone"}
+
+
+def test_every_protocol_has_its_diagrams(site: Path) -> None:
+    """Each arrow is a change that some run makes by the rows that it names, and a run makes no change without one."""
+    page = (site / "states.html").read_text(encoding="utf-8")
+    for protocol in PROTOCOLS.values():
+        drawn: dict[str, set[tuple[str, str, str]]] = {}
+        named = rf'aria-label="{protocol.name}, (?:where the|the state) ([\w ]+?)(?: is)?: \d+ changes"(.*?)</figure>'
+        for name, figure in re.findall(named, page, re.DOTALL):
+            arrows = re.findall(r'data-change="(\S+) (\S+)"><title>(.*?)</title>', figure)
+            drawn[name] = {(before, after, row) for before, after, rows in arrows for row in rows.split(", ")}
+        assert len(drawn) >= 3
+        design = next(one for one in protocol.designs.values() if f"The design is {one.name}, " in page)
+        size = Instance(1, 2, 1) if protocol.entry else protocol.worlds[0].instance(protocol.counts[0])
+        machine = Machine.of(design, design.atomicities[0], "orderly", size, protocol)
+        assert walked(machine, drawn) > 50
+
+
+def walked(machine: Machine, drawn: dict[str, set[tuple[str, str, str]]]) -> int:
+    """Random runs, held against the diagrams; how many changes they made."""
+    count, draw = 0, random.Random(1)  # noqa: S311  # runs to look at, no secret
+    titles = {thread.pc.name: actor for actor, thread in machine.protocol.threads.items()}
+    for _ in range(40):
+        state = machine.initial()
+        while enabled := machine.enabled(state):
+            action = draw.choice(enabled)
+            after = machine.step(state, action)
+            for var in state:
+                name = titles.get(var.field.name, var.field.name)
+                if state[var] != after[var] and name in drawn:
+                    row = f"{action.rule.actor}: {action.rule.name}"
+                    assert (var.labels[state[var]], var.labels[after[var]], row) in drawn[name]
+                    count += 1
+            state = after
+    return count
 
 
 def test_pages_ask_nobody_for_anything(site: Path) -> None:
