@@ -464,8 +464,9 @@ def test_explored_pages_are_live(site: Path) -> None:
     wrapper.write_text(f"<!doctype html><meta charset='utf-8'>{look}", encoding="utf-8")
     visited = visit(wrapper, "--allow-file-access-from-files", "--virtual-time-budget=20000")
     (found,) = re.findall(r'<pre id="seen">(.*?)</pre>', visited.document, re.DOTALL)
-    incident, room, latch = json.loads(html.unescape(found))
+    incident, room, latch, log = json.loads(html.unescape(found))
     assert "terminal-sticky is broken" in incident
     assert "771203388710254007" in room
     assert "create" in latch
+    assert "seed.ndjson breaks 4 of 6 laws" in log
     assert visited.console == []
