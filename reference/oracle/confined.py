@@ -24,7 +24,7 @@ from kvlatch.reference.oracle.explore import replay
 from kvlatch.reference.oracle.findings import importable
 from kvlatch.reference.oracle.inprocess import InProcess
 from kvlatch.reference.oracle.merge_table import extract
-from kvlatch.reference.oracle.primitives import is_library
+from kvlatch.reference.oracle.places import is_library
 from kvlatch.reference.oracle.results import Result
 from kvlatch.spec.merges import KEEP, Table
 from kvlatch.spec.status import KVPoll

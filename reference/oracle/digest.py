@@ -34,7 +34,8 @@ from types import (
 from typing import Any, Final
 
 from kvlatch.reference.oracle.interleave import Carrier, Cast, Task
-from kvlatch.reference.oracle.primitives import ORACLE, Lock, Selector, SimpleQueue
+from kvlatch.reference.oracle.places import ORACLE
+from kvlatch.reference.oracle.primitives import Lock, Selector, SimpleQueue
 
 _ATOMS: Final = frozenset((int, str, bytes, float, complex, bool, type(None)))
 _NAMED: Final = (type, ModuleType, CodeType, BuiltinFunctionType, property, Cast, Carrier, Selector, Task)
@@ -44,7 +45,18 @@ _THREAD: Final = frozenset(vars(threading.Thread()))
 
 _OURS: Final = frozenset(
     f"{__name__.rpartition('.')[0]}.{name}"
-    for name in ("adapter", "inprocess", "instrument", "interleave", "primitives", "sharing", "subject")
+    for name in (
+        "adapter",
+        "inprocess",
+        "instrument",
+        "interleave",
+        "places",
+        "primitives",
+        "sharing",
+        "stage",
+        "subject",
+        "threads",
+    )
 )
 """Modules of the oracle, whose objects are no state of a manager."""
 

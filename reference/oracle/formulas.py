@@ -50,8 +50,17 @@ def _of_request(world: World, life: Life, number: int) -> list[str]:
     names = _broken_in(_sizes(life.bounds), _values(world, life, number))
     newest = number == life.request and world.quiet
     asked = [name for name in names if name not in _POLLED and (newest or name in _OF_PAGES_AND_WORDS)]
-    timed_out = world.jumps and life.status == F
-    return [name for name in asked if not (name == "room-reusable" and timed_out)]
+    return [name for name in asked if not _explained(world, life, number, name)]
+
+
+def _explained(world: World, life: Life, number: int, law: str) -> bool:
+    """What the spec's formula does not know of, and a manager may do."""
+    one = life.requests[number - 1]
+    if law == "one-outcome":  # it has lost its id to a newer one, and its sender is told so, whatever decode was told
+        return one.superseded and one.latch == F and one.wire == "Success"
+    if law == "room-reusable":
+        return (life.status == F and (world.jumps > 0 or one.aborted)) or (life.status == W and one.metadata > 0)
+    return False
 
 
 def _polled(world: World, life: Life) -> list[str]:
@@ -85,7 +94,7 @@ def _not_its_own(world: World, one: Request, said: str) -> bool:
     """A request that was only just created polls what nothing has done to it, not even a time-out or a newer one."""
     if one.aborted or one.notices or (said == F and (world.jumps or one.superseded)):
         return False
-    return said in (F, T, S) or (said == W and not one.heard)
+    return said in (F, T, S) or (said == W and not one.metadata)
 
 
 def blamed(world: World, law: str) -> tuple[Life, int]:

@@ -161,12 +161,14 @@ class World:
             active.pop(move.thread, None)
             if seen.held is not None:
                 active[move.thread] = attrs.evolve(mine, at=seen.held, trail=seen.trail, blocked=seen.blocked)
+        quiet = all(one.blocked for one in seen.threads or () if one.thread not in active)
+        if quiet and move.told:
+            life = life.caught_up()
         # what the table says in the middle of a critical section, nobody reads
         if move.told and not any(one.locks for one in seen.threads or () if one.thread == move.thread):
             life = life.observed(seen.status)
         life = life.did(seen, mine.call.request, late=mine.late) if mine is not None else life.did(seen)
         if seen.held is None and mine is not None and not seen.faults and not seen.hung:
-            quiet = all(one.blocked for one in seen.threads or () if one.thread not in active)
             life = life.ended(move.thread, mine.call, seen, alone=mine.alone, failed=mine.failed, quiet=quiet)
         working = self.working - {move.thread}
         working |= {f"worker {n}" for n, worker in enumerate(life.workers) if worker.state != "idle"}
@@ -181,7 +183,7 @@ class World:
                 last_thread=move.thread if seen.held is not None else "",
                 hung=seen.hung,
                 crashed=bool(seen.faults),
-                ticked=move.event == "tick" or (self.ticked and not move.told),
+                ticked=_ticked(mine, seen) or (self.ticked and not move.told),
                 jumps=self.jumps + (move.thread == CLOCK),
             )
             ._waiting(active, seen)
@@ -222,3 +224,8 @@ class World:
                 did = Seen(None, told=((request, word),)) if word is not None else Seen(None, released=(request,))
                 lives[number] = lives[number].did(did)
         return attrs.evolve(self, lives=tuple(lives)) if seen.elsewhere else self
+
+
+def _ticked(mine: Active | None, seen: Seen) -> bool:
+    """The scheduler's loop has gone round, and nobody has done anything meanwhile."""
+    return mine is not None and mine.call.event == "tick" and mine.alone and seen.held is None

@@ -198,6 +198,10 @@ class Life:
             first = label
         return attrs.evolve(self, status=label, first_terminal=first)
 
+    def caught_up(self) -> Life:
+        """The manager has done all that it was asked: a request that has been made is the one that the table shows."""
+        return self if self.now.shown or self.now.phase == "new" else self._with(self.request, shown=True)
+
     def did(self, seen: Seen, about: int = 0, *, late: bool = False) -> Life:
         """What the manager has released and told in a call about a request; ``late``: it had been cleared before."""
         life = self
@@ -227,11 +231,12 @@ class Life:
         one = self.requests[call.request - 1]
         match call.event:
             case "create":
-                return self._with(call.request, phase="boot", shown=True).observed(seen.status)
+                shown = one.shown or quiet  # else it may wait in a queue still, and the entry is the older one's
+                return self._with(call.request, phase="boot", shown=shown).observed(seen.status)
             case "metadata" | "abort_notice":
                 # A manager may refuse metadata of what it does not know, to get it again: then nothing is there. And
                 # an abort notice may take the metadata away again.
-                refused = one.phase == "new" and seen.status is None and one.shown
+                refused = one.phase == "new" and not (one.shown and quiet and seen.status is not None)
                 return self._with(call.request, heard=one.heard and call.event == "metadata" and not refused)
             case "abort":
                 if call.request < self.request or not quiet:
@@ -244,7 +249,7 @@ class Life:
             case "clear":
                 return self._with(call.request, phase="releasing" if one.pages == "held" else "done")
             case "reuse":
-                return self._reused()
+                return self._reused(quiet=quiet)
             case "start" if seen.answer:
                 return attrs.evolve(self._with_worker(thread, "transferring", call), resumed=failed and alone)
             case "start" | "finish" | "break":
@@ -273,14 +278,14 @@ class Life:
         phase = "inflight" if chunk == self.bounds.chunks - 1 else "running"
         return attrs.evolve(life, queue=(*self.queue, (number, chunk)))._with(number, phase=phase)
 
-    def _reused(self) -> Life:
+    def _reused(self, *, quiet: bool) -> Life:
         straggler = self.bounds.network != "orderly"
         if self.now.phase == "done":  # no more is asked about it than whether its pages go back, or it is told, again
             before = Request(("done",) * self.bounds.chunks, "done", pages=self.now.pages, straggler=straggler)
         else:
             before = attrs.evolve(self.now, straggler=straggler, superseded=True)
         requests = (*self.requests[:-1], before)
-        alone = all(one.phase == "done" for one in self.requests)
+        alone = quiet and all(one.phase == "done" for one in self.requests)
         fresh = Request(("unsent",) * self.bounds.chunks, shown=alone)
         life = attrs.evolve(self, requests=(*requests, fresh))
         return life if alone else attrs.evolve(life, status=ABSENT, first_terminal="none")

@@ -30,21 +30,18 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import Empty
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, ClassVar
 
-from kvlatch.reference.oracle import interleave, table
+from kvlatch.reference.oracle import interleave, threads
 from kvlatch.reference.oracle.interleave import Task, current, pause, wait
+from kvlatch.reference.oracle.places import ORACLE, place
 
 Touch = Callable[[Task, object, str, bool, str], bool]
 """Note an access to a shared object, and say whether a thread is to be held there."""
 
 WALL: float = 1_700_000_000.0
 """The wall clock at the beginning of each play, in seconds since 1970."""
-
-_LIBRARY = threading.__file__.rpartition("/")[0] + "/"
-ORACLE = {__file__, interleave.__file__, table.__file__}
-"""The files of the oracle itself, which are no place in anybody's manager."""
 
 
 def _always(*_: object) -> bool:
@@ -295,123 +292,6 @@ def _clock(real: Callable[[], Any], origin: float, scale: int) -> Callable[[], A
     return now
 
 
-# --- Threads ------------------------------------------------------------------------------------------------------
-
-
-def _start(self: threading.Thread) -> None:
-    task = current()
-    if task is None:
-        return _REAL_START(self)
-    if self._started.is_set():  # type: ignore[attr-defined]
-        raise RuntimeError("threads can only be started once")
-    started = task.cast.spawn(lambda: _bootstrap(self), place())
-    self._started.set()  # type: ignore[attr-defined]
-    self.__dict__["_kvlatch_task"] = started
-    return None
-
-
-_REAL_START = threading.Thread.start
-
-
-def _bootstrap(thread: threading.Thread) -> None:
-    me = _thread.get_ident()
-    active: dict[int, threading.Thread] = threading._active  # type: ignore[attr-defined]
-    before = active.get(me)
-    active[me] = thread
-    thread._ident = me  # type: ignore[attr-defined]
-    try:
-        thread.run()
-    except SystemExit:
-        pass
-    finally:
-        if before is None:
-            active.pop(me, None)
-        else:
-            active[me] = before
-
-
-def _over(thread: threading.Thread) -> bool:
-    task: Task = thread.__dict__["_kvlatch_task"]
-    return task.over or task.abandoned
-
-
-def _is_alive(self: threading.Thread) -> bool:
-    return not _over(self) if "_kvlatch_task" in self.__dict__ else _REAL_IS_ALIVE(self)
-
-
-_REAL_IS_ALIVE = threading.Thread.is_alive
-
-
-def _join(self: threading.Thread, timeout: float | None = None) -> None:
-    if "_kvlatch_task" not in self.__dict__:
-        return _REAL_JOIN(self, timeout)
-    if current() is not None:
-        if self is threading.current_thread():
-            raise RuntimeError("cannot join current thread")
-        wait(lambda: _over(self), f"joins {self.name}", place(), timeout)
-    return None
-
-
-_REAL_JOIN = threading.Thread.join
-
-
-def _start_new_thread(
-    function: Callable[..., object], args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
-) -> int:
-    task = current()
-    if task is None:
-        return _REAL_START_NEW_THREAD(function, args, kwargs or {})
-    task.cast.spawn(lambda: function(*args, **(kwargs or {})), place())
-    return 0
-
-
-_REAL_START_NEW_THREAD = _thread.start_new_thread
-
-
-def _run_handle(self: asyncio.events.Handle) -> None:
-    """A step of an event loop: other threads, and other calls of the loop, may come in between."""
-    if current() is not None:
-        pause("runs a step of its event loop", _step_place(self))
-    _REAL_RUN_HANDLE(self)
-
-
-_REAL_RUN_HANDLE = asyncio.events.Handle._run
-
-
-def _step_place(handle: asyncio.events.Handle) -> str:
-    task = getattr(getattr(handle, "_callback", None), "__self__", None)
-    coroutine = task.get_coro() if isinstance(task, asyncio.Task) else None
-    while (inner := getattr(coroutine, "cr_await", None)) is not None and hasattr(inner, "cr_frame"):
-        coroutine = inner
-    frame: FrameType | None = getattr(coroutine, "cr_frame", None)
-    return "" if frame is None else short(frame.f_code.co_filename, frame.f_lineno)
-
-
-# --- Where --------------------------------------------------------------------------------------------------------
-
-
-def short(file: str, line: int) -> str:
-    """A place in words: ``manager.py:42``."""
-    return f"{file.rpartition('/')[2]}:{line}"
-
-
-def place() -> str:
-    """Where the calling thread is: in foreign code, else in the standard library."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename in ORACLE:
-        frame = frame.f_back
-    inner = frame
-    while frame is not None and is_library(frame.f_code.co_filename):
-        frame = frame.f_back
-    found = frame or inner
-    return "" if found is None else short(found.f_code.co_filename, found.f_lineno)
-
-
-def is_library(file: str) -> bool:
-    """A file of the standard library, or of the oracle."""
-    return file in ORACLE or (file.startswith((_LIBRARY, "<frozen")) and "site-packages" not in file)
-
-
 class _Quiet(logging.Filter):
     """Keeps to itself that a thread has been unwound because its play is over."""
 
@@ -452,7 +332,7 @@ INSTEAD: list[tuple[Any, Any]] = [
     (threading.RLock, _made_by(threading.RLock, RLock)),
     (queue.SimpleQueue, _made_by(queue.SimpleQueue, SimpleQueue)),
     (time.sleep, sleep),
-    (_thread.start_new_thread, _start_new_thread),
+    (_thread.start_new_thread, threads.start_new_thread),
     *((getattr(time, name), _clock(getattr(time, name), *how)) for name, how in _CLOCKS.items()),
 ]
 """What foreign code may have got hold of long ago, by ``from threading import Lock``, and what it gets instead."""
@@ -472,20 +352,20 @@ def _patches() -> list[tuple[Any, str, Any]]:
         (threading, "RLock", rlock),
         (threading, "_allocate_lock", _made_by(_thread.allocate_lock, Signal)),
         (threading, "_time", instead(time.monotonic)),
-        (threading, "_start_new_thread", _start_new_thread),
+        (threading, "_start_new_thread", threads.start_new_thread),
         (threading, "_counter", itertools.count(1).__next__),
         (_thread, "allocate_lock", lock),
-        (_thread, "start_new_thread", _start_new_thread),
-        (threading.Thread, "start", _start),
-        (threading.Thread, "join", _join),
-        (threading.Thread, "is_alive", _is_alive),
+        (_thread, "start_new_thread", threads.start_new_thread),
+        (threading.Thread, "start", threads.start),
+        (threading.Thread, "join", threads.join),
+        (threading.Thread, "is_alive", threads.is_alive),
         (queue, "SimpleQueue", instead(queue.SimpleQueue)),
         (queue, "time", instead(time.monotonic)),
         (selectors, "DefaultSelector", _made_by(selectors.DefaultSelector, Selector)),
         (concurrent.futures.thread, "_global_shutdown_lock", Lock(concurrent.futures.thread._global_shutdown_lock)),
         (concurrent.futures.thread, "_threads_queues", weakref.WeakKeyDictionary()),
         (concurrent.futures.thread.ThreadPoolExecutor, "_counter", itertools.count().__next__),
-        (asyncio.events.Handle, "_run", _run_handle),
+        (asyncio.events.Handle, "_run", threads.run_handle),
         (asyncio.tasks, "_task_name_counter", itertools.count(1).__next__),
         (time, "sleep", sleep),
         *((time, name, instead(getattr(time, name))) for name in _CLOCKS),
@@ -510,3 +390,6 @@ def installed() -> Iterator[None]:
                 if close is not None:
                     close()
         Selector.all.clear()
+
+
+ORACLE.add(__file__)

@@ -33,7 +33,8 @@ from typing import Any, Final
 
 from kvlatch.reference.oracle.instrument import is_rewritten
 from kvlatch.reference.oracle.interleave import Task, _running, pause
-from kvlatch.reference.oracle.primitives import ORACLE, Primitive, instead, is_library, short
+from kvlatch.reference.oracle.places import ORACLE, is_library, short
+from kvlatch.reference.oracle.primitives import Primitive, instead
 from kvlatch.reference.oracle.table import Table
 
 _READS: Final = frozenset(
@@ -152,20 +153,18 @@ class Sharing:
 
     def content(self, thing: Any, place: str) -> Any:
         """What is in ``thing``, if it is a container, is read next."""
-        task = _running.get(get_ident())
-        if task is None or task.abandoned or not self._is_container(thing):
-            return thing
-        if self.touch(task, thing, "[]", False, place):
-            pause(f"reads {_called(thing)}", place)
-        return thing
+        return self._inside(thing, False, "reads", place)
 
     def change(self, thing: Any, place: str) -> Any:
         """What is in ``thing``, if it is a container, changes next."""
+        return self._inside(thing, True, "changes", place)
+
+    def _inside(self, thing: Any, writes: bool, does: str, place: str) -> Any:
         task = _running.get(get_ident())
         if task is None or task.abandoned or not self._is_container(thing):
             return thing
-        if self.touch(task, thing, "[]", True, place):
-            pause(f"changes {_called(thing)}", place)
+        if self.touch(task, thing, "[]", writes, place):
+            pause(f"{does} {_called(thing)}", place)
         return thing
 
     def item(self, thing: Any, index: Any, place: str) -> Any:
@@ -251,7 +250,7 @@ class _Variable:
     def __init__(self, thing: object, task: Task, writes: bool, place: str) -> None:
         self.thing = thing
         self.first = task.name
-        self.locks = set(map(id, task.locks))
+        self.locks = set(task.locks)
         self.written = writes
         self.shared = False
         self.learnt = False
@@ -261,7 +260,7 @@ class _Variable:
         """One more access."""
         self.places.add(place)
         if self.locks:
-            self.locks &= set(map(id, task.locks))
+            self.locks &= set(task.locks)
         self.written |= writes
         self.shared |= task.name != self.first
         if self.shared and self.written and not self.locks:

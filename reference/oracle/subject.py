@@ -24,7 +24,7 @@ from typing import Any, Final
 import attrs
 
 from kvlatch.reference.oracle.instrument import rewritten
-from kvlatch.reference.oracle.primitives import is_library
+from kvlatch.reference.oracle.places import is_library
 
 _NOT_OWN: Final = (
     "kvlatch.spec",
