@@ -23,8 +23,11 @@ from kvlatch.spec.properties import PROPERTIES
 from kvlatch.spec.status import ABSENT, F, S, T, W
 from kvlatch.spec.terms import State, Term, Var
 
-_POLLED: Final = ("terminal-sticky", "success-not-overwritten", "no-pin")
-"""The properties about what the next poll will read: here, about what a poll has just said."""
+_POLLED: Final = ("terminal-sticky", "success-not-overwritten", "no-pin", "no-lost-wakeup")
+"""The properties about what the next poll will read: here, about what a poll has just said.
+
+A wake-up is one of them: a manager may take metadata out of a queue when it is polled.
+"""
 _ALSO_POLLED: Final = ("success-complete",)
 """Those about the table for which a poll that says something else counts as much."""
 _OF_PAGES_AND_WORDS: Final = ("pages-held", "released-once", "one-outcome")

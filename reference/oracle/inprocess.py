@@ -3,8 +3,6 @@
 Before the first play the manager's own modules are rewritten so that each access is seen (``instrument.py``), and a few
 whole lives are played to learn where threads share something without a common lock (``sharing.py``). Each play makes a
 fresh manager, whose locks, queues, threads and clock are the cast's (``primitives.py``, ``interleave.py``).
-
-Longer than 400 lines because one play, from the first move to the last look, is one class and its state.
 """
 
 from __future__ import annotations

@@ -92,12 +92,7 @@ def _cleared_under_a_transfer(at: Moment) -> bool:
 
 
 def _woken(at: Moment) -> bool:
-    one = at.request
-    return (
-        one is not None
-        and at.ends("metadata", "create")
-        and (at.call is None or at.after.requests[at.call.request - 1].heard)
-    )
+    return at.after.polled is not None and at.after.requests[at.after.polled.request - 1].heard
 
 
 def _used_again(at: Moment) -> bool:
@@ -123,7 +118,7 @@ LOOKS: Final = MappingProxyType({
                        "no request was cleared under a transfer"),
     "released-once": Look(lambda at: bool(at.seen.released), "releases of pages", "no pages were released"),
     "one-outcome": Look(lambda at: bool(at.seen.told), "words to decode", "decode was told nothing"),
-    "no-lost-wakeup": Look(_woken, "requests with metadata", "no metadata was taken in"),
+    "no-lost-wakeup": Look(_woken, "polls of a request with metadata", "no poll came after metadata"),
     "room-reusable": Look(_used_again, "requests on a used id, or beside another room", "no id was used again"),
     NO_CRASH: Look(lambda at: at.call is not None, "calls", "no call came to its end"),
     NO_DEADLOCK: Look(lambda at: len(at.world.active) > 1, "moves with two threads inside the manager",

@@ -124,6 +124,8 @@ class Stage:
             return Moved()
         if recorder.kept():
             recorder.step(f"{step.call or 'what it was held in'} on {step.thread}")
+        if step.call is not None and step.call.event == "tick" and self._has_no_round:
+            passes = _ALL  # whoever passes by is not what is looked at
         try:
             moved = self._go(step, passes)
             task = self._cast.tasks.get(step.thread)
@@ -193,11 +195,15 @@ class Stage:
             return Moved()
         if call is not None and call.event == "tick":
             self._cast.now = max(self._cast.now, *(d for d in self._deadlines() if d < self._cast.now + _WAIT), 0.0)
-            if not any(hasattr(self._adapter, name) for name in _ROUND):
+            if self._has_no_round:
                 self._passers_by += 1
-                return self._cast.go(step.thread, lambda: _passes_by(self._adapter, self._passers_by), _ALL)
+                return self._cast.go(step.thread, lambda: _passes_by(self._adapter, self._passers_by), passes)
         act = None if call is None else self._watching(lambda: _perform(self._adapter, call))
         return self._cast.go(step.thread, act, passes)
+
+    @property
+    def _has_no_round(self) -> bool:
+        return not any(hasattr(self._adapter, name) for name in _ROUND)
 
     def _deadlines(self) -> Iterator[float]:
         yield self._cast.now

@@ -202,8 +202,19 @@ class TellsItsOwn(Right):
         self.probe.tell(room, request, status)
 
 
-class DropsEarlyMetadata(Right):
-    """Metadata of a room that is not there yet is dropped."""
+class OverwritesEarlyMetadata(Right):
+    """Metadata of a room that is not there yet is taken in, and then its making overwrites the status."""
+
+    def create(self, room: int, request: int) -> None:
+        with self.lock:
+            if self.table.get(room) == WaitingForInput and self.owner.get(room) == request:
+                self.table[room] = Bootstrapping
+            else:
+                self.write(room, request, Bootstrapping)
+
+
+class RefusesEarlyMetadata(Right):
+    """Metadata of a room that is not there yet is refused: its sender will try again."""
 
     def metadata(self, room: int, request: int) -> None:
         if self.owner.get(room) == request:

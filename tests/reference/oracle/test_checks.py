@@ -44,7 +44,7 @@ FAULTS: dict[str, MakeAdapter] = {
     "pages-held": managers.ReleasesAtOnce,
     "released-once": managers.ReleasesTwice,
     "one-outcome": managers.TellsItsOwn,
-    "no-lost-wakeup": managers.DropsEarlyMetadata,
+    "no-lost-wakeup": managers.OverwritesEarlyMetadata,
     "room-reusable": managers.OneGeneration,
     NO_DEADLOCK: managers.CrossedLocks,
     TOLD_ONCE: managers.TellsTwice,

@@ -182,7 +182,11 @@ def test_the_senders_own_word_is_not_the_tables() -> None:
 
 def test_an_abort_notice_may_take_the_metadata_away() -> None:
     """Metadata, an abort notice, and only then the room: nobody is waiting for a wake-up."""
-    early = ("metadata create", W, B), ("metadata abort_notice create", W, F, B)
+    polled = attrs.evolve(B, answer=KVPoll.Bootstrapping)
+    early = (
+        ("metadata create poll", W, B, polled),
+        ("metadata abort_notice create poll", W, Seen(None), B, polled),
+    )
     assert [broken(lived(*play, bounds="disorderly-1-1-1")) for play in early] == [["no-lost-wakeup"], []]
 
 

@@ -82,14 +82,18 @@ def end(make: type[Right], moves: str) -> list[str]:
         player.close()
 
 
+THREE = "thread1+ thread1+ thread1+"
+OTHER = "thread1+ scheduler+ thread1+"
+LAST = "thread1+ poll@1 thread1+ scheduler+"
+
+
 @pytest.mark.parametrize(
     "moves",
     [
-        "orderly-1-1-2-overlap create reuse create abort thread1+ thread1+ thread1+",
-        "disorderly-1-1-2-overlap create reuse abort_notice#1 create thread1+ thread1+ thread1+ poll thread1+ scheduler+",
+        f"orderly-1-1-2-overlap create reuse create abort {THREE}",
+        f"disorderly-1-1-2-overlap create reuse abort_notice#1 create {THREE} poll thread1+ scheduler+",
         "disorderly-1-1-1@0,7 metadata create thread1+ thread1+ poll thread1+ scheduler+",
-        "disorderly-1-1-1@0,7 create abort thread1+ thread1+ poll metadata@1 thread1+ scheduler+ thread1+ create@1"
-        " thread1+ poll@1 thread1+ scheduler+",
+        f"disorderly-1-1-1@0,7 create abort thread1+ thread1+ poll metadata@1 {OTHER} create@1 {LAST}",
     ],
 )
 def test_what_waits_in_a_queue_is_no_fault(moves: str) -> None:
@@ -107,7 +111,7 @@ def test_a_round_of_the_scheduler_is_another_request() -> None:
 
 
 def test_a_request_that_has_lost_its_room() -> None:
-    """It polls Failed although its transfer ended well, and decode was told so: its sender learns why, decode is right."""
+    """It polls Failed although its transfer ended well, and decode was told so: each of them is right."""
     moves = "create metadata poll send start/0 reuse finish/0 create poll#1"
     assert end(TakesOver, f"orderly-1-1-2-overlap {moves}") == []
 
