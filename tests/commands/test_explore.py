@@ -17,6 +17,7 @@ import pytest
 
 from kvlatch.commands.explore import page
 from kvlatch.proofs import pins
+from kvlatch.reference.logs.story import story
 from kvlatch.reference.story import Line, Story
 from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.model import Instance, Machine, named
@@ -29,6 +30,9 @@ ROOT = Path(__file__).parents[2]
 SEED = Path(pins.__file__).with_name("traces") / "seed-control.terminal-sticky.itf.json"
 LOG = ROOT / "tests" / "logs" / "seed.ndjson"
 ROOM = "771203388710254007"
+STORM = ROOT / "tests" / "logs" / "storm.ndjson"
+"""Two rooms of the log of `kvlatch storm --design seed-control --seed 1`."""
+STORMED = 8342526313965933589
 
 
 def empty(machine: Machine, design: str, atomicity: str, network: str) -> Trace:
@@ -182,6 +186,32 @@ def test_the_incident_as_a_page(tmp_path: Path, width: int, dark: bool) -> None:
     assert seen["width"][0] == width
     light = sum(map(int, seen["paper"].removeprefix("rgb(").removesuffix(")").split(","))) > 3 * 128
     assert light is not dark
+
+
+@needs_browser
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_room_of_a_storm_as_a_page(tmp_path: Path, dark: bool) -> None:
+    """A room that a storm on a live system left pinned, on a phone, a laptop and a large screen, in one window."""
+    made = page.of_story(story(STORM, STORMED)).html("kvlatch explore")
+    widths = (400, 1280, 2000)
+    seen = f"parent.document.getElementById('probe').append(JSON.stringify((() => {{{LOOK}}})()) + '\\n')"
+    document = html.escape(made.replace("</body>", f"<script>{seen}</script></body>"))
+    style = "height: 900px; border: 0"
+    frames = "".join(f'<iframe style="width: {w}px; {style}" srcdoc="{document}"></iframe>' for w in widths)
+    schemes = "<!doctype html><meta charset='utf-8'><meta name='color-scheme' content='light dark'>"
+    path = tmp_path / "storm.html"
+    path.write_text(f"{schemes}<pre id='probe' hidden></pre>{frames}", encoding="utf-8")
+    visited = visit(path, *([DARK] if dark else []))
+    assert (visited.console, visited.asked) == ([], [])
+    views = [json.loads(line) for line in Probe(visited.document).text.splitlines()]
+    assert sorted(view["width"] for view in views) == [[width, width] for width in widths]
+    for view in views:
+        assert view["lanes"] == ["#", "bootstrap", "scheduler", "worker 5", "table", "what happens"]
+        assert (view["marked"], view["inSight"], view["rows"]) == (True, True, 6)
+        assert view["text"].endswith("write Transferring over Failed")
+        assert "is pinned: it ends Transferring although it had been terminal" in view["sentence"]
+        assert view["changed"] == ["entry"]
+        assert (sum(map(int, re.findall(r"\d+", view["paper"]))) > 3 * 128) is not dark
 
 
 @needs_browser
