@@ -52,6 +52,7 @@ _OURS: Final = frozenset(
         "interleave",
         "places",
         "primitives",
+        "real_locks",
         "sharing",
         "stage",
         "subject",

@@ -16,8 +16,8 @@ import attrs
 
 from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.laws import NO_DEADLOCK, Judgement, Kept, NotJudged
-from kvlatch.reference.oracle.budget import Budget, Enough
-from kvlatch.reference.oracle.crowd import ROOMS, crowd, numbered_anew, with_fewer_rooms
+from kvlatch.reference.oracle.budget import Budget, Enough, never
+from kvlatch.reference.oracle.crowd import crowd, numbered_anew, with_fewer_rooms
 from kvlatch.reference.oracle.explore import PREEMPTIONS, STAGES, Exploration, Play, TooMany, parse
 from kvlatch.reference.oracle.findings import Finding
 from kvlatch.reference.oracle.formulas import broken
@@ -26,7 +26,7 @@ from kvlatch.reference.oracle.looks import LOOKS, looked_at
 from kvlatch.reference.oracle.moves import Bounds, Holds, Move, Player, RoomId, Seen
 from kvlatch.reference.oracle.wander import WIDEST, Drawn, Run, Sessions, as_play, breaking, shortened, walk
 
-SECONDS: Final = 8.0
+SECONDS: Final = 9.0
 """How much an examination does, as so many seconds' work: counted, not timed (``budget.py``)."""
 LIMIT: Final = 3_000
 """How many plays are made in one stage, unless it is done before."""
@@ -157,11 +157,11 @@ class _Search:
         """All of it, for as long as there is work left and some law is not broken."""
         deepest = 0 if self.sequential else PREEMPTIONS
         until = self.budget.until
-        self._explore(0, until(0.2))
-        self._wander(self.walks // 2, until(0.4))
+        self._explore(0, until(0.15))
+        self._wander(self.walks // 2, until(0.3))
         for bound in range(1, deepest + 1):
-            self._explore(bound, until(0.45 + 0.1 * bound))
-        self._crowd()
+            self._explore(bound, until(0.55 + 0.05 * bound))
+        self._crowd(until(0.92))
         self._wander(self.walks - self.walks // 2, until(1.0))
 
     @property
@@ -214,13 +214,17 @@ class _Search:
             if isinstance(self.player, Holds) and self.player.learn():
                 self._begin_again()
 
-    def _first_broken(self, plays: Generator[tuple[Run, World, Seen]]) -> list[tuple[str, list[Move]]]:
+    def _first_broken(
+        self, plays: Generator[tuple[Run, World, Seen]], enough: Enough = never
+    ) -> list[tuple[str, list[Move]]]:
         """Go on until some law is broken that was not before; each with the moves. The play has ended by then."""
         with closing(plays):
             for run, before, seen in plays:
                 self._count(before, run.moves[-1], seen, run.world)
                 if broke := [law for law in broken(run.world) if law in self.left]:
                     return [(law, list(run.moves)) for law in broke]
+                if enough():
+                    break
         return []
 
     def _keep(self, law: str, bounds: Bounds, moves: Sequence[Move], seed: int | None, *, whole: bool = False) -> None:
@@ -233,14 +237,13 @@ class _Search:
         if self.learnt is not None:
             self.learnt(self.report())
 
-    def _crowd(self) -> None:
+    def _crowd(self, enough: Enough) -> None:
         """A thousand rooms in one life of the manager."""
         many = isinstance(self.player, Sessions) and len(_widest(self.player).rooms) > 1
         if not many or not self.left or not self.walks or not self.budget.has(_TO_CROWD):
             return
-        for law, moves in self._first_broken(crowd(self.player)):
+        for law, moves in self._first_broken(crowd(self.player), enough):
             self._keep(law, *numbered_anew(with_fewer_rooms(self.player, moves, law)), None, whole=True)
-        self.counts["rooms in one life"] = ROOMS
 
     @property
     def _takes_words(self) -> bool:
@@ -274,6 +277,7 @@ class _Search:
         self.counts["threads held"] += seen.held is not None
         for what, size in (
             ("rooms", len(after.lives)),
+            ("rooms in one life", after.room + 1),
             ("uses of an id", after.life.request),
             ("chunks", after.bounds.chunks),
             ("workers", after.bounds.workers),

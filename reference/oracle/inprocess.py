@@ -30,7 +30,8 @@ from kvlatch.reference.oracle.turns import turns
 
 _STEP: Final = 200
 _TURN: Final = 125
-"""What a step counts as work, with what the harness thinks of it, and a turn of a thread: see ``budget.py``."""
+_PROCESS: Final = 60_000
+"""What counts as work (``budget.py``): a step with what the harness thinks of it, a turn of a thread, a process."""
 
 
 class InProcess:
@@ -72,10 +73,10 @@ class InProcess:
 
     @property
     def work(self) -> int:
-        """How much it has done so far: steps, turns of threads, accesses to shared things, and atoms of digests."""
+        """How much it has done so far: steps, turns of threads, accesses, atoms of digests, and so on."""
         house, cast = self._house, self._house.cast
         counted = house.steps * _STEP + cast.turns * _TURN + house.sharing.touches + house.digest.atoms
-        return counted + int(cast.hung * SECOND)
+        return counted + cast.asked + cast.started * _PROCESS + int(cast.hung * SECOND)
 
     # --- Playing ---
 

@@ -233,7 +233,11 @@ class Cast:
         """How far the clock of the day is off, in seconds."""
         self.tasks: dict[str, Task] = {}
         self.turns = 0
-        """How often a thread has been let go on so far ..."""
+        """How often a thread has been let go on so far, ..."""
+        self.asked = 0
+        """... how often one has been asked whether it can go on, ..."""
+        self.started = 0
+        """... how many processes were started, ..."""
         self.hung = 0.0
         """... and how many seconds of patience were lost on those that did not come to rest."""
         self.wake = allocate_lock()
@@ -282,6 +286,7 @@ class Cast:
         A wait with a time limit can, if nobody else can and a call waits for it: then that much time goes by.
         """
         halted = [task for task in self.tasks.values() if task.halted]
+        self.asked += len(self.tasks)
         able = {task.name for task in halted if task.can_go_on()}
         if not able and any(not task.own for task in halted):
             timed = [task for task in halted if task.deadline is not None]

@@ -20,6 +20,7 @@ import itertools
 import logging
 import queue
 import selectors
+import subprocess
 import sys
 import threading
 import time
@@ -277,6 +278,17 @@ def sleep(seconds: float) -> None:
 _REAL_SLEEP = time.sleep
 
 
+def _popen(self: subprocess.Popen[Any], *args: Any, **named: Any) -> None:
+    """A process is real, and counted: it takes as long to start as many steps."""
+    task = current()
+    if task is not None:
+        task.cast.started += 1
+    _REAL_POPEN(self, *args, **named)
+
+
+_REAL_POPEN = subprocess.Popen.__init__
+
+
 def _clock(real: Callable[[], Any], origin: float, scale: int) -> Callable[[], Any]:
     """A clock that shows the cast's time to its threads; ``scale`` is 1 for seconds, or how many units a second has."""
 
@@ -365,6 +377,7 @@ def _patches() -> list[tuple[Any, str, Any]]:
         (concurrent.futures.thread.ThreadPoolExecutor, "_counter", itertools.count().__next__),
         (asyncio.events.Handle, "_run", threads.run_handle),
         (asyncio.tasks, "_task_name_counter", itertools.count(1).__next__),
+        (subprocess.Popen, "__init__", _popen),
         (time, "sleep", sleep),
         *((time, name, instead(getattr(time, name))) for name in _CLOCKS),
     ]

@@ -32,6 +32,7 @@ from kvlatch.reference.oracle.moves import (
 )  # fmt: skip
 from kvlatch.reference.oracle.places import ORACLE, is_library, short
 from kvlatch.reference.oracle.primitives import Busy
+from kvlatch.reference.oracle.real_locks import exchange
 from kvlatch.reference.oracle.sharing import Sharing
 from kvlatch.spec.status import KVPoll
 
@@ -91,7 +92,7 @@ class Stage:
         recorder.fresh()
         recorder.step("the making of the adapter")
         try:
-            self._cast.go(SCHEDULER, lambda: make()(probe), _ALL)
+            self._cast.go(SCHEDULER, lambda: _seen_through(make()(probe)), _ALL)
             house.sharing.recording = True
             self._settle(SCHEDULER)
         except Hung as hung:
@@ -280,6 +281,12 @@ class Stage:
         house = self._house
         roots = [self._adapter, *(one.value() for one in house.kept), self._cast.now, self._cast.set_back]
         return house.digest.of(roots, self._cast.tasks.values())
+
+
+def _seen_through(adapter: Any) -> Any:
+    """An adapter whose locks are all seen."""
+    exchange(adapter)
+    return adapter
 
 
 def _perform(adapter: Any, call: Call) -> object:
