@@ -2,7 +2,7 @@
 
 ``python bench/log.py``: ten million events over 1,000 and over 1,000,000 rooms, in memory, all in one run, each figure
 the best of three. Time is that of the one thread that works: what others do on the machine counts less.
-``python bench/log.py --file EVENTS``: writes a Parquet log of so many events and checks it: peak memory and events/s.
+``python bench/log.py --file EVENTS``: writes a Parquet log of that size and checks it: peak memory and events/s.
 Exit code 1 if a ratio that is aimed at is missed or the engines disagree, 4 if numba (or, for a file, pyarrow) is
 missing.
 
@@ -192,7 +192,7 @@ def _peak() -> float:
 def main() -> int:
     """Measure what was asked for; the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--file", type=int, metavar="EVENTS", help="check a Parquet log of so many events")
+    parser.add_argument("--file", type=int, metavar="EVENTS", help="check a Parquet log of that many events")
     parser.add_argument("--rooms", type=int, default=100_000, help="rooms in each ten million of them")
     parser.add_argument("--write", type=Path, metavar="PATH", help="only write that log")
     options = parser.parse_args()

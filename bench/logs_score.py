@@ -37,7 +37,7 @@ MACHINES: Final = tuple(
 
 
 def run_of(chance: random.Random) -> tuple[Machine, list[Any], bool]:
-    """A random run, and whether it has come to its end."""
+    """A random run, and whether it is over."""
     machine = chance.choice(MACHINES)
     run: list[Any] = [(None, machine.initial())]
     lean = chance.choice((0.3, 0.6, 0.9, 0.95))

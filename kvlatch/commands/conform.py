@@ -155,7 +155,7 @@ def _selected(laws: Sequence[str], question: Question) -> list[str]:
 
 
 def _as_report(subject: str, result: Result, question: Question) -> judgements.Report:
-    """What an examination or a play has come to, to be put out as any other report."""
+    """The result of an examination or a play, to be put out as any other report."""
     members = {} if question.play else {"plays": dict(result.plays), "complete": result.complete, "seed": question.seed}
     return judgements.Report(subject, result.judgements, question.only, result.looked_at, members, result.notes)
 

@@ -15,7 +15,7 @@ import attrs
 import z3
 
 Value: TypeAlias = "z3.BitVecRef | z3.BoolRef"
-"""What a register holds: so many bits, or a truth."""
+"""What a register holds: bits, or a truth value."""
 
 
 class Unsupported(Exception):
@@ -211,7 +211,7 @@ class Registers:
         return attrs.evolve(self, held=dict(self.held))
 
     def bits(self, operand: str, count: int) -> z3.BitVecRef:
-        """An operand as so many bits: a number, or a register; of a wider one the low bits."""
+        """An operand as ``count`` bits: a number, or a register; of a wider one the low bits."""
         if re.fullmatch(r"-?(\d+|0[xX][0-9a-fA-F]+)", operand):
             return z3.BitVecVal(int(operand, 0), count)
         value = self._held(operand)

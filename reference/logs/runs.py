@@ -109,7 +109,7 @@ class Recording:
     def _op(
         self, op: str, action: Action, before: dict[str, str], after: dict[str, str], chunk: int | None
     ) -> Iterator[tuple[str, dict[str, Any]]]:
-        """One operation, if the code at that row came to it."""
+        """One operation, if the code at that row got that far."""
         rule = action.rule.name
         latched = self._of(before, "latch") != "none"
         match op:

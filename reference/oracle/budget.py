@@ -39,7 +39,7 @@ def never() -> bool:
 
 
 class Budget:
-    """The work of one examination: worth so many seconds, or without a limit if they are None."""
+    """The work of one examination: as much as ``seconds`` allow, without a limit if they are None."""
 
     def __init__(self, player: object, seconds: float | None) -> None:
         self._player = player if isinstance(player, Counts) else None
@@ -64,7 +64,7 @@ class Budget:
         return time.monotonic() - self._clock
 
     def has(self, seconds: float) -> bool:
-        """All of it is worth so many seconds at least."""
+        """Whether the whole budget is at least that large."""
         return self._seconds is None or self._seconds >= seconds
 
     def until(self, part: float) -> Enough:

@@ -119,7 +119,7 @@ class Examination:
     known: tuple[str, ...] = ()
     share: Callable[[Examination, Callable[[], Result]], Result] | None = None
     done: Result | None = None
-    """What it has come to, once it has."""
+    """The result, once there is one."""
 
     @property
     def subject(self) -> str:

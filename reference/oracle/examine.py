@@ -27,15 +27,15 @@ from kvlatch.reference.oracle.moves import Bounds, Holds, Move, Player, RoomId, 
 from kvlatch.reference.oracle.wander import WIDEST, Drawn, Run, Sessions, as_play, breaking, shortened, walk
 
 SECONDS: Final = 9.0
-"""How much an examination does, as so many seconds' work: counted, not timed (``budget.py``)."""
+"""How much work an examination does, in seconds: counted, not timed (``budget.py``)."""
 LIMIT: Final = 3_000
 """How many plays are made in one stage, unless it is done before."""
 WALKS: Final = 400
 _MOST_RESTARTS: Final = 6
 _TO_SHORTEN: Final = 1.0
-"""So much more, as seconds' work, may be done to make one finding short."""
+"""How much more work, in seconds, may be done to make one finding short."""
 _TO_CROWD: Final = 4.0
-"""A thousand rooms are tried only if there is work for so many seconds."""
+"""A thousand rooms are tried only if the budget is at least this many seconds."""
 
 
 @attrs.frozen
@@ -170,7 +170,7 @@ class _Search:
         return [law for law in self.laws if law not in self.found]
 
     def _explore(self, bound: int, enough: Enough) -> None:
-        """Deepen every stage up to so many preemptions; begin again where threads have to be held at more places."""
+        """Deepen every stage up to ``bound`` preemptions; begin again where threads have to be held at more places."""
         for _ in range(_MOST_RESTARTS):
             if not self.explorations:
                 self.explorations = [Exploration(self.player, bounds, self.limit) for bounds in STAGES]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import shlex
 import sys
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -128,13 +130,13 @@ class Finding:
 
     @property
     def _place(self) -> tuple[str | None, int | None]:
-        """The place to blame in the manager's code, where it is known."""
+        """The place to blame in the manager's code; where none is known, where the adapter is defined."""
         if self.law == NO_CRASH:
             fault = self.play.seen[-1].faults[0]
             return fault.file, fault.line
         places = [one.place for one in self._halted if one.place]
         file, _, line = places[0].rpartition(":") if places else ("", "", "")
-        return (file, int(line)) if file and line.isdecimal() else (None, None)
+        return (file, int(line)) if file and line.isdecimal() else defined(self.subject)
 
     @property
     def trace(self) -> Trace:
@@ -156,6 +158,16 @@ def text_of(trace: Trace) -> str:
     if not trace.atomicity.startswith(_THREADS):
         raise ValueError("this trace is not one that `kvlatch conform` has written")
     return " ".join([trace.atomicity.removeprefix(_THREADS), *(step.action or "" for step in trace.steps[1:])])
+
+
+def defined(subject: str) -> tuple[str | None, int | None]:
+    """File and line of the definition that a subject names; None twice if it names none that can be read."""
+    module, _, name = subject.partition(":")
+    try:
+        thing = attrgetter(name)(sys.modules[module])
+        return inspect.getsourcefile(thing), inspect.getsourcelines(thing)[1]
+    except (KeyError, AttributeError, OSError, TypeError):
+        return None, None
 
 
 def importable(subject: str) -> str:

@@ -145,7 +145,7 @@ class World:
         return len(self.active) > 1 or not any(move.told for move in self.moves() if move.thread != self.active[0][0])
 
     # ----------------------------------------------------------------------------------------------------------------
-    # What it comes to
+    # The result
 
     def after(self, move: Move, seen: Seen) -> World:
         """The memory after a move."""

@@ -112,7 +112,7 @@ class Task:
             self.ended = Moved(value=act() if act is not None else None)
         except Abandoned:
             self.ended = Moved()
-        except BaseException as error:  # noqa: BLE001  # whatever it is, it is what the act came to
+        except BaseException as error:  # noqa: BLE001  # whatever it is, it is the outcome of the act
             self.ended = Moved(error=error)
         self.over = True
         self.at = None
@@ -248,8 +248,8 @@ class Cast:
     def go(self, name: str, act: Callable[[], object] | None = None, passes: int = 0) -> Moved:
         """Give a thread that rests something to do, or let one that has halted go on (``act`` None).
 
-        It passes so many places where it would halt. Raises :class:`Hung` if it does not come to rest, ValueError if
-        it is not the thread's turn to do that.
+        ``passes`` is how many hold points it runs through. Raises :class:`Hung` if it does not come to rest, ValueError
+        if it is not the thread's turn to do that.
         """
         task = self.tasks.get(name)
         self.turns += 1

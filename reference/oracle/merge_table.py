@@ -22,7 +22,7 @@ from kvlatch.spec.merges import KEEP, Kept
 from kvlatch.spec.status import ABSENT, KVPoll
 
 LONGEST: Final = 4
-"""How many writes one manager gets, at most: so many less one lead to an entry, and one more is looked at."""
+"""How many writes one manager gets at most: all but the last lead to an entry, and the last one is looked at."""
 
 
 class Updatable(Protocol):

@@ -87,7 +87,7 @@ _THREADS: Final[dict[Event, str]] = {
 
 @attrs.frozen
 class Call:
-    """One call of the manager: what a move that begins an event comes to. Requests count from 1, chunks from 0."""
+    """One call of the manager: what a move that begins an event calls. Requests count from 1, chunks from 0."""
 
     event: Event
     request: int

@@ -1,4 +1,4 @@
-"""What an examination has come to, as data: it goes from one process to another as JSON."""
+"""The result of an examination, as data: it goes from one process to another as JSON."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ RESTS: Final = ("idle", "transferring")
 class SpecManager:
     """Plays scripts on the rows of one design, or on a change of them; ValueError for a call that no run of them has.
 
-    What a call comes to is computed once for each state in which it is made.
+    The outcome of a call is computed once for each state in which it is made.
     """
 
     widest: ClassVar = Bounds("disorderly", chunks=3, workers=3, requests=2)

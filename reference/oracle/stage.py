@@ -114,7 +114,7 @@ class Stage:
             )
 
     def go(self, step: Step, passes: int = 0) -> Moved:
-        """Make one step, past so many places where its thread would be held."""
+        """Make one step; ``passes`` is how many hold points its thread runs through."""
         self._done.clear()
         if step.call is not None:
             self._calls[step.thread] = step.call

@@ -9,7 +9,9 @@ from kvlatch.reference.oracle.moves import Script, Step
 
 @attrs.define
 class Turn:
-    """A step, with those after it in which its thread just goes on: it passes so many places where it was held.
+    """A step, with those after it in which its thread just goes on.
+
+    ``passes``: how many hold points the thread runs through.
 
     ``undisturbed``: this is a whole call, from its first access to its end, as the next step of its thread shows. It
     has been played before, held at each place, and nobody came in between: so it needs no thread of its own now.

@@ -19,6 +19,7 @@ from kvlatch.reference.oracle import confined
 from kvlatch.reference.oracle.checks import LAWS
 from kvlatch.spec.traces import read
 
+ROOT = Path(__file__).parents[2]
 MANAGERS = "tests.reference.oracle.managers"
 
 
@@ -60,6 +61,18 @@ def test_wrong_manager(tmp_path: Path) -> None:
     suite = ET.parse(report)  # noqa: S314  # our own
     failed = [case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None]
     assert failed == ["released-once"]
+
+
+def test_an_annotation_points_into_the_users_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In GitHub Actions a broken law is an annotation, at the adapter where no better place is known."""
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    monkeypatch.chdir(ROOT)
+    result = conform(f"{MANAGERS}:ReleasesTwice", "--only", "released-once")
+    place = (ROOT / "tests/reference/oracle/managers.py").read_text().splitlines().index(
+        "class ReleasesTwice(Right):"
+    ) + 1
+    assert f"::error file=tests/reference/oracle/managers.py,line={place}," in result.output + result.stderr
 
 
 def test_only() -> None:

@@ -38,7 +38,7 @@ from kvlatch.spec.traces import Meaning, read, verify
 
 
 def scope(workers: int) -> str:
-    """The scope of a proof about so many workers, or any number."""
+    """The scope of a proof about a number of workers, or any number."""
     return scope_of(ROOM, (ROOM.bounded if workers else EVERYTHING).instance(workers), EVERYTHING.network)
 
 
@@ -328,7 +328,7 @@ def test_names_that_nothing_has() -> None:
         demanded(Theorem("latch", "split", "no-pin", scope(ANY), (), ()))
 
 
-def test_a_proof_for_so_many_workers(tmp_path: Path) -> None:
+def test_a_proof_for_some_number_of_workers(tmp_path: Path) -> None:
     """Its certificate says how many, and is rechecked like any other."""
     ((cell,),) = decide("fix-a", "locked", [1], ["terminal-sticky"])
     assert isinstance(cell.verdict, Proved)

@@ -280,7 +280,7 @@ def test_settlement_needs_a_fair_step() -> None:
 
 @pytest.mark.parametrize("workers", range(1, 9))
 def test_the_rank_fits_its_bits(workers: int) -> None:
-    """No sum overflows, in the largest instance with so many workers."""
+    """No sum overflows, in the largest instance with that many workers."""
     assert greatest(build(Instance(workers=workers, chunks=MAX_CHUNKS, requests=2))) < 2**BITS
 
 

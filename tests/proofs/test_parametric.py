@@ -441,7 +441,7 @@ def test_one_worker_may_have_a_chunk_that_others_have_not() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_a_request_may_have_any_number_of_chunks(size: int) -> None:
-    """The axioms and the lemmas have a model with so many chunks, in order, all of them sent."""
+    """The axioms and the lemmas have a model with that many chunks, in order, all of them sent."""
     about = elements("chunk")
     named = [z3.Const(f"chunk {index}", about.sort) for index in range(size)]
     solver = z3.SolverFor(AnyNumber.logic)

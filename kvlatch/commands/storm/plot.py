@@ -36,7 +36,7 @@ _MOST_ROWS: Final = 12
 
 
 def _drain_ends(run: Run) -> float | None:
-    """When the drain's deadline is, on the clock of the run; None if it came to no drain."""
+    """When the drain's deadline is, on the clock of the run; None if it never drained."""
     return next((phase.start + run.deadline for phase in run.phases if phase.name == "drain"), None)
 
 
@@ -183,7 +183,7 @@ def _draw_gauges(axes: Axes, runs: Sequence[Run], colour: str, dashes: Dashes) -
 
 
 def _draw_rate(axes: Axes, runs: Sequence[Run], outcome: Outcome, end: float, colour: str, dashes: Dashes) -> None:
-    """How many requests came to this outcome, per second and repetition."""
+    """How many requests had this outcome, per second and repetition."""
     times = [request.end for run in runs for request in run.requests if request.outcome == outcome]
     counts, edges = np.histogram(times, bins=_BINS, range=(0, end))
     rates = counts / (end / _BINS) / max(1, len(runs))

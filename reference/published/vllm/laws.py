@@ -226,7 +226,7 @@ LAWS: Final = (
     Law("no-ghost-decode", "decode", "After decode has forgotten a request, its id stands nowhere.",
         "decode has forgotten the request, and its id still stands in {tracked}", "no-ghost",
         ("vllm#43226", "vllm#50565")),
-    Law("one-outcome", "prefill", "Prefill and decode come to the same conclusion about a transfer.",
+    Law("one-outcome", "prefill", "Prefill and decode agree on how a transfer ended.",
         "prefill concludes that nobody has fetched the blocks, and decode goes on with what it has read of them",
         "one-outcome", ("vllm#21570", "vllm#43509")),
     Law("success-complete", "decode", "What decode takes for loaded has been read.",

@@ -78,7 +78,7 @@ template <typename T> struct Argument<T *> {
     }
 };
 
-// Run a kernel on so many CPU threads, which take the GPU's threads in turn; the last block is a full one.
+// Run a kernel on CPU threads, which take the GPU's threads in turn; the last block is a full one.
 template <typename... Parameters> int launch(void (*kernel)(Parameters...), unsigned events, unsigned threads) {
     std::tuple<Argument<Parameters>...> arguments;
     std::apply([](auto &...argument) { (argument.read(), ...); }, arguments);

@@ -137,7 +137,7 @@ class Row:
         return _machine(self, instance)
 
     def manager(self, instance: Instance, xp: ModuleType = np, copies: int = 1, **sizes: int) -> Manager:
-        """A manager as large as the instance, or as so many copies of it side by side."""
+        """A manager as large as the instance, or as that many copies of it side by side."""
         rooms, workers = instance.rooms * copies, instance.workers * copies
         sizes = {"rooms": rooms, "workers": workers, "chunks": instance.chunks, "page_bytes": 8, **sizes}
         return Manager(self.design, self.atomicity, self.network, xp=xp, **sizes)
@@ -279,7 +279,7 @@ Numbers = npt.NDArray[np.intp]
 
 
 def number(action: Action, copies: int, workers: int) -> dict[str, Any]:
-    """The arguments of a batch that takes one action in each of so many copies of an instance with one room."""
+    """The arguments of a batch that takes one action in each copy of an instance with one room."""
     operation, part = code(action)
     given: dict[str, Any] = {"operation": operation, "part": part, "room": np.arange(copies)}
     if "worker" in action.arguments:

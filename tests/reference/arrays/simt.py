@@ -19,7 +19,7 @@ from kvlatch.proofs.ptx.reader import Instruction, Kernel
 
 Array = npt.NDArray[Any]
 Choose = Callable[[int], int]
-"""Of so many threads that can go on, the index of the one that does."""
+"""Given how many threads can go on, the index of the one that does."""
 
 _GAP = 1 << 20
 """Between the arrays in memory: an index that is a little wrong is in none."""

@@ -361,7 +361,7 @@ def test_a_planted_bug_is_found(
 
 
 def diverges(run: Run) -> bool:
-    """Manager and spec come to differ in a run."""
+    """Manager and spec differ somewhere in a run."""
     lockstep = Lockstep.of(run.row, run.instance)
     try:
         for action in run.actions:

@@ -587,7 +587,7 @@ const unsigned events = std::stoul(given[2]), threads = std::stoul(given[3]);
 
 
 def _host(program: Path, variant: str, kernel: str, batch: Batch, threads: int) -> list[Any] | None:
-    """The arrays after a run on so many CPU threads; None if the sanitizer has found a race, or the run has failed."""
+    """The arrays after a run on that many CPU threads; None if the sanitizer found a race or the run failed."""
     arguments = batch.arguments(kernel)
     given_ = (str(a) if isinstance(a, int) else f"{len(a)} {' '.join(map(str, a.tolist()))}" for a in arguments)
     command = [str(program), f"{variant}/{kernel}", str(len(batch.room)), str(threads)]

@@ -1,4 +1,4 @@
-"""What a storm comes to, rule by rule, on records made by hand."""
+"""The conclusion of a storm, rule by rule, on records made by hand."""
 
 from __future__ import annotations
 

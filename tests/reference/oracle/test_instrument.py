@@ -280,7 +280,7 @@ def test_other_peoples_code(file: str, tmp_path: Path) -> None:
 
 
 def sources(every: int) -> list[Path]:
-    """One in so many files of the standard library that compile here, and of this project."""
+    """Every n-th file of the standard library that compile here, and of this project."""
     mine = [path for folder in ("spec", "reference", "proofs") for path in sorted(Path(folder).rglob("*.py"))]
     files = sorted(
         path for path in STDLIB.rglob("*.py") if not {"test", "tests", "site-packages", "lib2to3"} & {*path.parts}

@@ -314,7 +314,7 @@ class Room:
     # --- Bootstrap thread
 
     def send_metadata(self, required: int) -> None:
-        """A decode rank, one of so many that are required, sends its metadata: the frames of the real receiver."""
+        """A decode rank, one of ``required``, sends its metadata: the frames of the real receiver."""
         wire = Wire()
         receiver = self.new_receiver(wire, required)
         numpy = importlib.import_module("numpy")
