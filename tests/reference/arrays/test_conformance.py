@@ -296,10 +296,11 @@ def _no_stamp(patch: pytest.MonkeyPatch) -> None:
     """A store forgets for which request it was."""
     store = Core._store
 
-    def forgetful(self: Core, room: Array, read: Array, incoming: int, gen: Array) -> None:
+    def forgetful(self: Core, room: Array, read: Array, incoming: int, gen: Array) -> Array:
         stamp = self.tables.stamp[room]
-        store(self, room, read, incoming, gen)
+        stands = store(self, room, read, incoming, gen)
         self.tables.stamp[room] = stamp
+        return stands
 
     patch.setattr(Core, "_store", forgetful)
 

@@ -27,9 +27,9 @@ def broken(code: str, backend: str) -> set[str]:
     [
         ("fix-a", FIX_A, {"room-reusable/uncleared"}),
         ("fix-b", set(), set()),
-        ("fix-ab", FIX_A, {"room-reusable/uncleared"}),
+        pytest.param("fix-ab", FIX_A, {"room-reusable/uncleared"}, marks=pytest.mark.thorough),
         ("fix-a+lock", FIX_A | LOCK | {"no-resurrection/under-worker"}, {"room-reusable/uncleared"}),
-        ("fix-b+lock", LOCK, set()),
+        pytest.param("fix-b+lock", LOCK, set(), marks=pytest.mark.thorough),
     ],
 )
 def test_the_fixes_of_the_incident(overlay: str, mended: set[str], spoilt: set[str]) -> None:
@@ -38,7 +38,10 @@ def test_the_fixes_of_the_incident(overlay: str, mended: set[str], spoilt: set[s
     assert (before - after, after - before) == (mended, spoilt)
 
 
-@pytest.mark.parametrize("backend", ["nixl", "mooncake", "mori"])
+@pytest.mark.parametrize(
+    "backend",
+    ["nixl", pytest.param("mooncake", marks=pytest.mark.thorough), pytest.param("mori", marks=pytest.mark.thorough)],
+)
 def test_what_can_be_mended_locally(backend: str) -> None:
     """All but the metadata that comes late, which takes a field on the wire; and nothing by not being judged."""
     examination = examine("0.5.23+latch-local", backend)
