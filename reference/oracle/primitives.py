@@ -8,6 +8,8 @@ Future, the thread pool and asyncio are the library's own, built on those. Every
 An object outlives its play if something keeps it; then it waits for nothing any more, and all that it does succeeds.
 
 Standard library only, and nothing of kvlatch but its neighbours.
+
+Longer than 400 lines because whatever can make a thread wait has to be replaced together, by one list at the end.
 """
 
 from __future__ import annotations
