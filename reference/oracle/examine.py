@@ -26,7 +26,7 @@ from kvlatch.reference.oracle.looks import LOOKS, looked_at
 from kvlatch.reference.oracle.moves import Bounds, Holds, Move, Player, RoomId, Seen
 from kvlatch.reference.oracle.wander import WIDEST, Drawn, Run, Sessions, as_play, breaking, shortened, walk
 
-SECONDS: Final = 9.0
+SECONDS: Final = 8.0
 """How much work an examination does, in seconds: counted, not timed (``budget.py``)."""
 LIMIT: Final = 3_000
 """How many plays are made in one stage, unless it is done before."""
