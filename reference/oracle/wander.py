@@ -124,7 +124,9 @@ class Drawn:
     @classmethod
     def of(cls, chance: random.Random, widest: Bounds, *, words: bool, sequential: bool = False) -> Drawn:
         """Choices within the widest bounds."""
-        ids = [*WORDS, *IDS] if words and chance.random() < 0.15 else list(IDS)
+        ids = list(IDS)
+        if words and chance.random() < 0.15:  # nobody gets 7 and "7", so a manager may keep ids as text
+            ids = [*WORDS, *(room for room in IDS if str(room) not in WORDS)]
         count = chance.choice((1, 1, 2, 2, 3))
         rooms = tuple(chance.sample(ids, count)) if len(widest.rooms) > 1 else widest.rooms
         bounds = Bounds(
