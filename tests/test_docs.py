@@ -307,7 +307,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def html_pages(site: Path) -> list[Path]:
-    return sorted(site.glob("*.html"))
+    return sorted([*site.glob("*.html"), *site.glob("upstream/*.html")])
 
 
 def test_every_page_is_in_the_site(site: Path) -> None:
@@ -434,9 +434,9 @@ addEventListener("load", () => {
 def test_a_browser_shows_every_page(site: Path, width: int) -> None:
     """Each page has a heading and text to be seen, and does not scroll sideways; none complains or asks a server."""
     frames = "".join(
-        f'<iframe title="{path.name}" src="{path.name}" style="width: {width}px; height: 800px; border: 0"></iframe>'
-        for path in html_pages(site)
-        if path.name not in {"search.html", "genindex.html"}
+        f'<iframe title="{name}" src="{name}" style="width: {width}px; height: 800px; border: 0"></iframe>'
+        for name in (path.relative_to(site).as_posix() for path in html_pages(site))
+        if name not in {"search.html", "genindex.html"}
     )
     wrapper = site / f"look-{width}.htm"
     wrapper.write_text(f"<!doctype html><meta charset='utf-8'>{frames}{LOOK}", encoding="utf-8")

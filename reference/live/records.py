@@ -15,11 +15,22 @@ Role = Literal["control", "treatment", "alone"]
 PhaseName = Literal["baseline", "storm", "drain"]
 Outcome = Literal["completed", "failed", "aborted", "unaccounted"]
 Conclusion = Literal[
-    "treatment fixes it", "treatment helps", "no difference", "treatment is worse", "pins", "drains",
+    "treatment fixes it", "treatment helps", "no difference", "treatment is worse", "pins", "leaves", "drains",
     "inconclusive", "refused",
 ]  # fmt: skip
-"""The first four compare two builds, the next two are about one; ``refused``: a build was exchanged, or is both."""
-FORMAT: Final = 2
+"""The first four compare two builds, the next three are about one; ``refused``: a build was exchanged, or is both."""
+HARM: Final = (
+    "pinned",
+    "unsettled",
+    "unaccounted",
+    "lost_failures",
+    "ghosts",
+    "leaks",
+    "released_early",
+    "wrong_digests",
+)
+"""The counts that should be 0."""
+FORMAT: Final = 3
 """The version of ``report.json``, under the key ``kvlatch-storm``."""
 
 
@@ -28,13 +39,25 @@ class Build:
     """Which build was stormed.
 
     ``fingerprint`` is what the engine says of itself: a hash over its code and the rules of its manager, or over what
-    a foreign server reports. ``design`` and ``atomicity`` are None where it is not ours.
+    a foreign server reports. ``design`` and ``atomicity`` are None where it is not ours; ``published`` says that it is
+    upstream's code in an engine of ours.
     """
 
     name: str
     design: str | None
     atomicity: str | None
     fingerprint: str
+    published: bool = False
+
+
+@attrs.frozen
+class Death:
+    """A thread of an engine that ended with an exception: which engine and thread, what error, raised where."""
+
+    part: str
+    thread: str
+    error: str
+    where: str
 
 
 @attrs.frozen
@@ -87,9 +110,11 @@ class Counts:
     ``hits`` are aborts that were written while a worker was past its checks and had not written yet: the race.
     ``pinned`` is how far the gauge is above ``Run.idle`` after the drain. ``lost_failures`` are rooms where a terminal
     status was replaced by a live one, or Failed by Success, as the event log shows. ``ghosts`` are entries in the
-    status table without a request; ``released_early`` are requests whose pages were released while a worker was
-    transferring them. ``wrong_digests`` are requests that decode took for complete, with pages that are not those of
-    their prompt.
+    status table without a request; ``leaks`` are rooms that are over and still have an entry in another table of either
+    engine (transfer infos, failure records, transfer statuses); ``unsettled`` are requests that an engine has not
+    answered after the drain, wherever they are; ``released_early`` are requests whose pages were
+    released while a worker was transferring them. ``wrong_digests`` are requests that decode took for complete, with
+    pages that are not those of their prompt.
     """
 
     sent: int
@@ -103,6 +128,8 @@ class Counts:
     ghosts: int | None
     released_early: int | None
     wrong_digests: int | None
+    leaks: int | None = None
+    unsettled: int | None = None
 
 
 @attrs.frozen
@@ -142,6 +169,19 @@ class Run:
     faults: tuple[str, ...] = ()
     left_behind: tuple[str, ...] = ()
     interrupted: bool = False
+    deaths: tuple[Death, ...] = ()
+
+    @property
+    def harm(self) -> int:
+        """What a storm compares builds by: pinned requests. Of published code also all else that went wrong.
+
+        A design of ours breaks one law at a time; published code answers a storm in several ways, of which a pinned
+        request is one.
+        """
+        if not self.build.published:
+            return self.counts.pinned
+        known = (getattr(self.counts, name) or 0 for name in HARM)
+        return sum(known) + len(self.deaths)
 
 
 @attrs.frozen(kw_only=True)

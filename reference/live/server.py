@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from kvlatch.reference.live.settings import EngineRole, Rules, fingerprint
+from kvlatch.reference.live.settings import EngineRole, Rules
 
 MODEL: Final = "kvlatch-random-pages"
 _BACKLOG: Final = 4096
@@ -64,7 +64,7 @@ def information(role: EngineRole, rules: Rules, model: Path) -> dict[str, Any]:
         "disaggregation_mode": role,
         "version": "kvlatch",
         "pid": os.getpid(),
-        "fingerprint": fingerprint(rules),
+        "fingerprint": rules.fingerprint,
         "design": rules.design.name,
         "atomicity": rules.level,
     }

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import attrs
 
@@ -30,6 +30,23 @@ class Rules:
 
     design: Design
     level: Atomicity
+    module: ClassVar[str] = "kvlatch.reference.live.engine"
+
+    @property
+    def name(self) -> str:
+        """What the build is called."""
+        return f"{self.design.name}/{self.level}"
+
+    @property
+    def fingerprint(self) -> str:
+        """Which build an engine is: twelve digits of the hash of its code, and of the hash of its manager's rules."""
+        of_rules = {**self.as_json(), "name": ""}  # a name changes nothing
+        digest = hashlib.sha256(json.dumps(of_rules, sort_keys=True).encode()).hexdigest()
+        return f"{code_hash()[:12]}-{digest[:12]}"
+
+    def configuration(self) -> dict[str, Any]:
+        """What an engine is told of it."""
+        return {"rules": self.as_json()}
 
     def as_json(self) -> dict[str, Any]:
         """All that makes a difference to the manager, by name."""
@@ -91,13 +108,6 @@ def code_hash() -> str:
     total = hashlib.sha256()
     here = Path(__file__).parent
     elsewhere = [here.with_name("manager.py"), here.parent / "oracle" / "merge_table.py"]
-    for path in [*sorted(here.glob("*.py")), *elsewhere]:
+    for path in [*sorted(here.rglob("*.py")), *elsewhere]:
         total.update(path.name.encode() + b"\0" + path.read_bytes())
     return total.hexdigest()
-
-
-def fingerprint(rules: Rules) -> str:
-    """Which build an engine is: twelve digits of the hash of its code, and of the hash of its manager's rules."""
-    of_rules = {**rules.as_json(), "name": ""}  # a name changes nothing
-    digest = hashlib.sha256(json.dumps(of_rules, sort_keys=True).encode()).hexdigest()
-    return f"{code_hash()[:12]}-{digest[:12]}"

@@ -21,9 +21,20 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kvlatch.reference.live.clients import Clients
 from kvlatch.reference.live.load import POLITE, ROUNDS, Ask, Load, prompt, rounds
-from kvlatch.reference.live.records import Build, Counts, Metric, Phase, PhaseName, PinnedRoom, Request, Role, Run
+from kvlatch.reference.live.records import (
+    Build,
+    Counts,
+    Death,
+    Metric,
+    Phase,
+    PhaseName,
+    PinnedRoom,
+    Request,
+    Role,
+    Run,
+)
 from kvlatch.reference.live.settings import Rules, Settings
-from kvlatch.reference.live.system import Part, System
+from kvlatch.reference.live.system import Part, Subject, System
 from kvlatch.reference.logs.check import Report as LogReport
 from kvlatch.reference.logs.check import check
 
@@ -46,6 +57,10 @@ _KILLED: Final[dict[Fault, Part]] = {"kill-prefill": "prefill", "kill-decode": "
 
 class NotAnswering(Exception):
     """The deployment does not do what a storm needs; the message says what."""
+
+
+class Unfit(NotAnswering):
+    """The code asks for a part of an engine that is not here: what it did then is not its own doing."""
 
 
 class Target(Protocol):
@@ -91,9 +106,12 @@ class Embedded:
     http: httpx.AsyncClient
 
     @classmethod
-    def of(cls, system: System, rules: Rules, settings: Settings, http: httpx.AsyncClient) -> Embedded:
+    def of(cls, system: System, subject: Subject, settings: Settings, http: httpx.AsyncClient) -> Embedded:
         """What is known before it is asked."""
-        build = Build(f"{rules.design.name}/{rules.level}", rules.design.name, rules.level, "")
+        if isinstance(subject, Rules):
+            build = Build(subject.name, subject.design.name, subject.level, "")
+        else:
+            build = Build(subject.name, None, None, "", published=True)
         return cls(system, build, settings, http)
 
     @property
@@ -229,12 +247,13 @@ class Storm:
             async with self._phase("drain", phases, start):
                 drained = await self._drain(watch, idle, deadline)
         left = await self._look(watch)
+        await self._fit(left.ledger, left.decode)
         return Run(
             role=self.role, repetition=self.repetition, build=self.target.build, phases=tuple(phases),
             gauge=tuple(watch.gauge), requests=tuple(clients.done), counts=left.counts(clients.done, idle),
             metric=None if left.ledger is None else Metric(len(watch.gauge), watch.compared, watch.differed),
             idle=idle, longest=longest, deadline=deadline, drained=drained, pinned=tuple(self._pinned(left)),
-            log=self.target.log, faults=tuple(self.faults), interrupted=self.stop.is_set(),
+            log=self.target.log, faults=tuple(self.faults), interrupted=self.stop.is_set(), deaths=tuple(left.deaths),
         )  # fmt: skip
 
     @contextlib.asynccontextmanager
@@ -267,9 +286,16 @@ class Storm:
         await asyncio.gather(*(clients.ask(ask) for ask in polite))
         await watch.sample()
         if all(request.outcome != "completed" for request in clients.done):
+            await self._fit(await self.target.ledger(), await self.target.decode_ledger())
             why = clients.done[0].detail
             raise NotAnswering(f"{self.target.build.name} does not answer a polite request: {why}")
         return idle
+
+    async def _fit(self, *ledgers: dict[str, Any] | None) -> None:
+        """Raise Unfit if an engine has asked for what it has not got."""
+        for ledger in ledgers:
+            if ledger is not None and ledger.get("unfit"):
+                raise Unfit(f"{self.target.build.name} cannot be run here: {ledger['unfit']}")
 
     async def _storm(self, clients: Clients, drawn: Iterator[list[Ask]]) -> None:
         """Round after round, until the race has fired often enough; a storm that kills something has one round."""
@@ -349,6 +375,13 @@ class _Left:
     decode: dict[str, Any] | None
     log: LogReport | None = None
 
+    @property
+    def deaths(self) -> Iterator[Death]:
+        """The threads of either engine that died."""
+        for part, ledger in (("prefill", self.ledger), ("decode", self.decode)):
+            for death in (ledger or {}).get("deaths", ()):
+                yield Death(part, death["thread"], death["error"], death["where"])
+
     def counts(self, done: Sequence[Request], idle: float) -> Counts:
         """All figures; what was in the queue before the storm is not counted."""
         outcomes = [request.outcome for request in done]
@@ -363,9 +396,18 @@ class _Left:
             hits=None if ledger is None else ledger["hits"],
             lost_failures=None if self.log is None else self.log.laws.get("terminal-sticky", 0),
             ghosts=None if ledger is None else len(ledger["ghosts"]),
+            unsettled=None
+            if ledger is None or decode is None or "left" not in ledger
+            else ledger["waiting"] + decode["waiting"],
+            leaks=None if ledger is None or decode is None or "left" not in ledger else _leaks(ledger) + _leaks(decode),
             released_early=None if ledger is None else ledger["released_early"],
             wrong_digests=None if decode is None else decode["ended"]["wrong digest"],
         )
+
+
+def _leaks(ledger: dict[str, Any]) -> int:
+    """Entries of rooms that are over, in tables other than that of the statuses."""
+    return sum(count for table, count in ledger["left"].items() if table != "request_status")
 
 
 def _longest(done: Iterable[Request]) -> float:

@@ -22,11 +22,14 @@ import attrs
 import httpx
 
 from kvlatch.reference.live.settings import EngineRole, Rules, Settings
+from kvlatch.reference.live.upstream.subject import Published
 
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 5.0
 _WAIT: Final = 0.05
 
+Subject = Rules | Published
+"""What an engine runs: a status manager of ours that follows rules, or published code."""
 Part = Literal["prefill", "decode", "router"]
 TOKENIZER: Final = {
     "version": "1.0",
@@ -58,12 +61,13 @@ class Process:
 class System:
     """Start it with ``with``. ``folder`` gets the output of every part, and prefill's event log."""
 
-    def __init__(self, rules: Rules, settings: Settings, folder: Path) -> None:
-        self._rules = rules
+    def __init__(self, subject: Subject, settings: Settings, folder: Path) -> None:
+        self._subject = subject
         self._settings = settings
         self._folder = folder
         self._parts: dict[Part, Process] = {}
         self._ports: list[int] = []
+        self._bootstrap_port = 0
 
     @property
     def log(self) -> Path:
@@ -99,15 +103,18 @@ class System:
         model.mkdir(exist_ok=True)
         (model / "tokenizer.json").write_text(json.dumps(TOKENIZER), "utf-8")
         roles: tuple[EngineRole, ...] = ("prefill", "decode")
+        with _free_ports(1) as (self._bootstrap_port,):
+            pass
         for role in roles:
             configuration = {
                 "role": role,
-                "rules": self._rules.as_json(),
+                **self._subject.configuration(),
+                "bootstrap_port": self._bootstrap_port,
                 "settings": attrs.asdict(self._settings),
                 "log": str(self.log.resolve()),
                 "model": str(model.resolve()),
             }
-            process = self._spawn(role, ["kvlatch.reference.live.engine"], subprocess.PIPE)
+            process = self._spawn(role, [self._subject.module], subprocess.PIPE)
             _stream(process.popen.stdin).write(json.dumps(configuration) + "\n")
             _stream(process.popen.stdin).flush()
         for role in roles:
@@ -122,9 +129,10 @@ class System:
         with _free_ports(2) as (port, metrics):
             pass
         prefill, decode = self._parts["prefill"], self._parts["decode"]
+        bootstrap = self._bootstrap_port if isinstance(self._subject, Published) else prefill.port
         local = {"host": "127.0.0.1", "prometheus-host": "127.0.0.1"}
         options = {**local, "port": port, "prometheus-port": metrics, "policy": "round_robin", "log-level": "warn"}
-        arguments = ["--pd-disaggregation", "--prefill", prefill.url, str(prefill.port), "--decode", decode.url]
+        arguments = ["--pd-disaggregation", "--prefill", prefill.url, str(bootstrap), "--decode", decode.url]
         arguments += [word for name, value in options.items() for word in (f"--{name}", str(value))]
         # A request is tried once, so that what the client sees is what the engines did.
         arguments += ["--disable-retries", "--disable-circuit-breaker"]

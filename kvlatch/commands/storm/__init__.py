@@ -13,15 +13,21 @@ from kvlatch.reference.live.load import ROUNDS, Load
 
 _RATE: Final = 20.0
 """Most requests a second to a deployment whose user does not say another rate."""
+_PAIR: Final = 2
 _OF_A_DEPLOYMENT: Final = ("metrics", "header", "label", "against", "yes")
-_OF_A_SYSTEM: Final = ("control", "treatment", "designs", "queue", "noise", "hits", "both_abort", "faults")
+_OF_A_SYSTEM: Final = ("builds", "queue", "noise", "hits", "both_abort", "faults")
 """Options that are about a system that is started here."""
 
 
 @click.command()
-@click.option("--control", default="seed-control", show_default=True, metavar="DESIGN", help="The build that fails.")
-@click.option("--treatment", default="latch", show_default=True, metavar="DESIGN", help="The build with the fix.")
-@click.option("--design", "designs", multiple=True, metavar="DESIGN", help="Instead, this one by itself.")
+@click.option(
+    "--build",
+    "builds",
+    multiple=True,
+    metavar="BUILD",
+    help="What is stormed: a design, or published code. One by itself; of two, the control and then the treatment. By "
+    "default seed-control and latch.",
+)
 @click.option("--url", metavar="URL", help="Instead, a deployment that runs already: where its router listens.")
 @click.option("--metrics", multiple=True, metavar="URL", help="With --url: the metrics page of a prefill engine.")
 @click.option(
@@ -30,7 +36,7 @@ _OF_A_SYSTEM: Final = ("control", "treatment", "designs", "queue", "noise", "hit
     metavar="'NAME: VALUE'",
     help="With --url: send this header too, a key say. No report has its value.",
 )
-@click.option("--build", "label", default="", metavar="NAME", help="With --url: what you call the build that runs.")
+@click.option("--label", default="", metavar="NAME", help="With --url: what you call the build that runs.")
 @click.option(
     "--against",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
@@ -50,9 +56,8 @@ _OF_A_SYSTEM: Final = ("control", "treatment", "designs", "queue", "noise", "hit
 @click.option(
     "--hits",
     type=click.IntRange(0),
-    default=20,
-    show_default=True,
-    help=f"Go on until N aborts landed inside the window of the race, for {ROUNDS} rounds at most; 0 for one round.",
+    help=f"Go on until N aborts landed inside the window of the race, for {ROUNDS} rounds at most; 0 for one round. By "
+    "default 20; 6 for published code, which has one transfer worker a decode engine.",
     metavar="N",
 )
 @click.option("--rate", type=Number(0.1), help="Most requests a second; 20 with --url, else no limit.")
@@ -67,10 +72,8 @@ _OF_A_SYSTEM: Final = ("control", "treatment", "designs", "queue", "noise", "hit
 @click.option(
     "--chunks",
     type=(click.IntRange(1, 1000), click.IntRange(1, 1000)),
-    default=(4, 10),
-    show_default=True,
     metavar="LEAST MOST",
-    help="Length of a prompt, in chunks of 64 words.",
+    help="Length of a prompt, in chunks of 64 words. By default 4 to 10; 1 to 3 for published code.",
 )
 @click.option(
     "--limit",
@@ -108,14 +111,16 @@ _OF_A_SYSTEM: Final = ("control", "treatment", "designs", "queue", "noise", "hit
 )
 @json_option("One JSON object: the report, with the laws of each build; room ids are strings.")
 def storm(
-    requests: int, clients: int, seconds: float, hits: int, rate: float | None, patience: tuple[float, float],
-    chunks: tuple[int, int], limit: float, unread: int, queue: int, noise: float, both_abort: bool,
+    requests: int, clients: int, seconds: float, hits: int | None, rate: float | None, patience: tuple[float, float],
+    chunks: tuple[int, int] | None, limit: float, unread: int, queue: int, noise: float, both_abort: bool,
     header: tuple[str, ...], faults: tuple[Any, ...], **question: Any,
 ) -> int:  # fmt: skip
     """Storm a live prefill/decode system with clients that hang up, and see whether it leaves requests behind.
 
     Alone: control and treatment by turns, each on a system of its own that is started here, with real NIXL transfers
-    behind the real sglang-router. DESIGN is a design that ships, or your MODULE:NAME, with /locked, /split or /cas.
+    behind the real sglang-router. A build is a design that ships, or your MODULE:NAME, with /locked, /split or /cas: an
+    engine of ours whose status manager follows it. Or it is published code, as conform takes it: sglang==VERSION, a
+    folder or a wheel, with +OVERLAY: upstream's own schedulers, queues, managers and transfers, without a GPU.
 
     Exit 0 if the treatment (or the one build) breaks no law although the race fired; 1 if it breaks one, as when it
     pins a request, leaves one without an ending, or answers one with wrong pages; 3 if the storm does not show which.
@@ -125,13 +130,18 @@ def storm(
         refuse(_OF_A_SYSTEM, "with --url: it is about a system that is started here")
     else:
         refuse(_OF_A_DEPLOYMENT, "without --url: it is about a deployment that runs already")
-    if question["designs"]:
-        refuse(("control", "treatment"), "with --design, which compares nothing")
+    if len(question["builds"]) > _PAIR:
+        raise Failure("--build names at most two builds: the control and the treatment", USAGE)
 
-    from kvlatch.commands.storm.question import Question
+    from kvlatch.commands.storm.question import Question, published
     from kvlatch.commands.storm.question import header as read_header
     from kvlatch.commands.storm.run import answer
 
+    upstream = published(question["builds"])
+    if hits is None:
+        hits = 6 if upstream else 20
+    if chunks is None:
+        chunks = (1, 3) if upstream else (4, 10)
     try:
         load = Load(
             requests=requests, clients=clients, seconds=seconds, rate=rate or (_RATE if deployment else None),

@@ -7,7 +7,7 @@ from typing import Final
 
 from kvlatch.commands.judgements import Report
 from kvlatch.commands.storm.report import Group, groups
-from kvlatch.reference.laws import Broken, Judgement, Kept, NotJudged
+from kvlatch.reference.laws import NO_CRASH, Broken, Judgement, Kept, NotJudged
 from kvlatch.reference.live.conclusion import ENOUGH
 from kvlatch.reference.live.records import Run, Storm
 
@@ -19,8 +19,9 @@ PROPERTY_OF: Final = {
     "wrong_digests": "success-complete",
 }
 """Which property says that a count stays 0."""
+SETTLEMENT: Final = "settlement"
 QUESTION: Final = "no-pin"
-"""The law that a storm is about: where it is not judged, a storm has shown nothing."""
+"""The law that a storm is about: where it is not judged, a storm has shown nothing. Of published code, settlement."""
 _SAYS: Final = {
     "pinned": "{} in the prefill inflight queue after the drain",
     "lost_failures": "{} in which a terminal status gave way to a live one, or Failed to Success",
@@ -50,16 +51,19 @@ def in_question(storm: Storm) -> list[Report]:
 
 
 def _report(group: Group) -> Report:
-    judgements = (*(_judgement(group, count, law) for count, law in PROPERTY_OF.items()), _settlement(group))
+    judgements = [*(_judgement(group, count, law) for count, law in PROPERTY_OF.items()), _settlement(group)]
+    judgements += [_crash(group)] if group.build.published else []
     looked_at = {"storms": len(group.runs), "requests": group.total("sent") or 0, "aborts": group.total("aborted") or 0}
     hits = group.total("hits")
     if hits is not None:
         looked_at["aborts inside the window"] = hits
-    return Report(group.label, judgements, (QUESTION,), looked_at)
+    return Report(group.label, tuple(judgements), (SETTLEMENT if group.build.published else QUESTION,), looked_at)
 
 
 def _judgement(group: Group, count: str, law: str) -> Judgement:
     total = group.total(count)
+    if count == "ghosts" and (leaks := group.total("leaks")):
+        return Judgement(law, Broken(_leaks(total or 0, leaks)))
     if total is None:
         return Judgement(law, NotJudged(_UNSEEN[count]))
     if total:
@@ -69,13 +73,36 @@ def _judgement(group: Group, count: str, law: str) -> Judgement:
     return Judgement(law, _looks(group, count))
 
 
+def _leaks(ghosts: int, leaks: int) -> str:
+    """What is left of requests that are over."""
+    one = "entry" if leaks == 1 else "entries"
+    also = f", and {ghosts:,} in the status table" if ghosts else ""
+    return f"{leaks:,} {one} of requests that are over in infos, failure records or transfers{also}"
+
+
+def _crash(group: Group) -> Judgement:
+    """The threads that died."""
+    deaths = [death for run in group.runs for death in run.deaths]
+    if not deaths:
+        return Judgement(NO_CRASH, Kept(group.total("sent") or 0, "requests"))
+    first = deaths[0]
+    more = f", and {len(deaths) - 1} more" if len(deaths) > 1 else ""
+    sentence = f"{first.part}'s {first.thread} thread died of {first.error} at {first.where}{more}"
+    return Judgement(NO_CRASH, Broken(sentence))
+
+
 def _settlement(group: Group) -> Judgement:
     """What is pinned has not settled either, whatever its client was told."""
     lost, pinned, sent = (group.total(name) or 0 for name in ("unaccounted", "pinned", "sent"))
+    if held := group.total("unsettled"):
+        sentence = (
+            f"{held:,} of {sent:,} requests are held by an engine for ever; {lost:,} of them had a patient client"
+        )
+        return Judgement(SETTLEMENT, Broken(sentence))
     if lost or pinned:
         sentence = f"{lost:,} of {sent:,} requests had no ending for a patient client, {pinned:,} stayed in the queue"
-        return Judgement("settlement", Broken(sentence))
-    return Judgement("settlement", Kept(sent, "requests") if sent else NotJudged("there were no requests"))
+        return Judgement(SETTLEMENT, Broken(sentence))
+    return Judgement(SETTLEMENT, Kept(sent, "requests") if sent else NotJudged("there were no requests"))
 
 
 def _looks(group: Group, count: str) -> Kept | NotJudged:

@@ -12,13 +12,14 @@ from typing import Final
 from kvlatch.commands import pages
 from kvlatch.commands.storm import laws
 from kvlatch.commands.storm.report import (
-    COUNTS,
     ROOMS_SHOWN,
     UNKNOWN,
     cautions,
     chance,
+    counted,
     doubts,
     groups,
+    harmed,
     held,
     window,
 )
@@ -30,6 +31,7 @@ _TONES: Final[dict[Conclusion, str]] = {
     "drains": "good",
     "treatment is worse": "bad",
     "pins": "bad",
+    "leaves": "bad",
     "no difference": "open",
     "inconclusive": "open",
     "refused": "open",
@@ -53,7 +55,8 @@ def html(storm: Storm) -> str:
         window=window(storm),
         cautions=cautions(storm),
         groups=builds,
-        counts=COUNTS,
+        counts=counted(groups(storm)),
+        harmed=harmed(groups(storm)),
         plots={
             name: Markup(svg({group.label: group.runs for group in builds}, size))  # noqa: S704  # it escapes names
             for name, size in {"wide": WIDE, "narrow": NARROW}.items()

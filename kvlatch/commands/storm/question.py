@@ -6,7 +6,7 @@ import importlib.util
 import random
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, get_args
 from urllib.parse import urlsplit
@@ -18,7 +18,10 @@ from kvlatch.commands.exits import CANNOT, USAGE, Failure
 from kvlatch.proofs.prove import UnknownName, room_design
 from kvlatch.reference.live.load import POLITE, Load
 from kvlatch.reference.live.records import Role
-from kvlatch.reference.live.settings import Rules, fingerprint
+from kvlatch.reference.live.settings import Rules
+from kvlatch.reference.live.system import Subject
+from kvlatch.reference.live.upstream.subject import Published
+from kvlatch.reference.published.wheels import PublishedError
 from kvlatch.spec.schema import Atomicity
 
 _NEEDED: Final = {
@@ -26,6 +29,9 @@ _NEEDED: Final = {
 }  # fmt: skip
 _NEEDED_HERE: Final = {**_NEEDED, "uvicorn": "uvicorn", "starlette": "starlette", "sglang_router": "sglang-router"}
 """What a storm needs, by the name it is imported by; less of it for a deployment that is not started here."""
+_INCIDENT: Final = ("seed-control", "latch")
+_PUBLISHED: Final = re.compile(r"sglang==|\.{0,2}/|.*\.whl(\+|$)")
+"""Names of published code: a version, a folder (./ or / in front), a wheel; any other one is a design."""
 _NIXL: Final = "nixl_cu12"
 _LEAST_SECRET: Final = 6
 """Characters of a word in a header that is taken for a secret: a shorter one would hide half of every text."""
@@ -35,9 +41,8 @@ _LEAST_SECRET: Final = 6
 class Question:
     """What is asked: the options of the command. ``headers`` go with every request to a deployment."""
 
-    control: str
-    treatment: str
-    designs: tuple[str, ...]
+    builds: tuple[str, ...]
+    """One that is looked at by itself, or the control and the treatment; none for those of the incident."""
     url: str | None
     metrics: tuple[str, ...]
     headers: Mapping[str, str] = attrs.field(repr=False)
@@ -139,28 +144,39 @@ def rules_of(name: str) -> Rules:
     raise Failure(f"{name}: an atomicity is one of {', '.join(levels)}", USAGE)
 
 
-def plan(question: Question) -> Iterator[tuple[Role, int, Rules]]:
+def subject_of(name: str) -> Subject:
+    """What a reader names: a design, or published code as ``conform`` takes it."""
+    if not _PUBLISHED.match(name):
+        return rules_of(name)
+    try:
+        return Published.of(name)
+    except PublishedError as error:
+        raise Failure(str(error), error.exit_code) from error
+
+
+def published(builds: Sequence[str]) -> bool:
+    """Whether published code is among these builds."""
+    return any(_PUBLISHED.match(name) for name in builds)
+
+
+def plan(question: Question) -> Iterator[tuple[Role, int, Subject]]:
     """Which build is stormed when: control and treatment by turns, and which comes first is left to the seed."""
-    repetitions = question.repetitions or (1 if question.designs else 4)
+    alone = len(question.builds) == 1
+    repetitions = question.repetitions or (1 if alone else 4)
     chance = random.Random(question.seed)  # noqa: S311  # for no secret
-    if question.designs:
-        named = [rules_of(name) for name in question.designs]
-        if len({(rules.design.name, rules.level) for rules in named}) < len(named):
-            raise Failure(f"--design names a build twice: {', '.join(question.designs)}", USAGE)
-        yield from (("alone", number, rules) for number in range(1, repetitions + 1) for rules in named)
+    named = [subject_of(name) for name in question.builds or _INCIDENT]
+    if alone:
+        yield from (("alone", number, named[0]) for number in range(1, repetitions + 1))
         return
-    pair: list[tuple[Role, Rules]] = [
-        ("control", rules_of(question.control)),
-        ("treatment", rules_of(question.treatment)),
-    ]
-    _differ(*(rules for _, rules in pair))
+    _differ(*named)
+    pair: list[tuple[Role, Subject]] = [("control", named[0]), ("treatment", named[1])]
     for number in range(1, repetitions + 1):
         chance.shuffle(pair)
-        yield from ((role, number, rules) for role, rules in pair)
+        yield from ((role, number, subject) for role, subject in pair)
 
 
-def _differ(control: Rules, treatment: Rules) -> None:
+def _differ(control: Subject, treatment: Subject) -> None:
     """Refuse to compare like with like before, not after, a minute of storms."""
-    if (mark := fingerprint(control)) == fingerprint(treatment):
-        names = f"{control.design.name}/{control.level} and {treatment.design.name}/{treatment.level}"
+    if (mark := control.fingerprint) == treatment.fingerprint:
+        names = f"{control.name} and {treatment.name}"
         raise Failure(f"refused: {names} are the same build ({mark}): there is nothing to compare", USAGE)

@@ -15,7 +15,7 @@ import attrs
 
 from kvlatch.commands.pages import printable
 from kvlatch.reference.live.load import ROUNDS
-from kvlatch.reference.live.records import Build, PinnedRoom, Role, Run, Storm
+from kvlatch.reference.live.records import Build, Death, PinnedRoom, Role, Run, Storm
 
 _ROLES: Final[tuple[Role, ...]] = ("control", "treatment", "alone")
 ROOMS_SHOWN: Final = 3
@@ -49,6 +49,10 @@ COUNTS: Final = (
     Count("released_early", "pages released under a transfer", "Requests whose pages were released while being read."),
     Count("wrong_digests", "wrong digests", "Requests that decode took for complete, with pages of another prompt."),
 )
+OF_UPSTREAM: Final = (
+    Count("unsettled", "held for ever", "Requests that an engine has not answered after the drain, in any queue."),
+    Count("leaks", "leaks", "Rooms that are over, with an entry in another table: infos, failure records, transfers."),
+)
 
 
 @attrs.frozen
@@ -65,9 +69,14 @@ class Group:
         return None if None in figures else sum(figures)
 
     @property
-    def pinned_in(self) -> str:
-        """How many repetitions pinned."""
-        return f"{sum(run.counts.pinned > 0 for run in self.runs)} of {len(self.runs)}"
+    def harmed_in(self) -> str:
+        """How many repetitions pinned; of published code, in how many anything went wrong."""
+        return f"{sum(run.harm > 0 for run in self.runs)} of {len(self.runs)}"
+
+    @property
+    def deaths(self) -> tuple[Death, ...]:
+        """The threads that died."""
+        return tuple(death for run in self.runs for death in run.deaths)
 
 
 @attrs.frozen
@@ -266,7 +275,19 @@ def _stuck(group: Group) -> Answer:
 
 
 def _repeated(group: Group) -> Answer:
-    return Answer(f"{group.label}: requests were pinned in {group.pinned_in} repetitions.")
+    what = "something went wrong" if group.build.published else "requests were pinned"
+    return Answer(f"{group.label}: {what} in {group.harmed_in} repetitions.")
+
+
+def counted(builds: Sequence[Group]) -> tuple[Count, ...]:
+    """What is counted of these builds: more where published code is among them, whose tables are upstream's."""
+    return (*COUNTS, *OF_UPSTREAM) if any(group.build.published for group in builds) else COUNTS
+
+
+def harmed(builds: Sequence[Group]) -> str:
+    """What is counted of the repetitions of these builds."""
+    upstream = any(group.build.published for group in builds)
+    return "repetitions with a fault" if upstream else "repetitions that pinned"
 
 
 def _many(number: int, one: str, many: str = "") -> str:
@@ -294,6 +315,10 @@ def lines(storm: Storm, width: int) -> Iterator[str]:
     for start in range(0, len(builds), columns):
         yield ""
         yield from _table(builds[start : start + columns], width)
+    for group in builds:
+        for death in group.deaths:
+            died = f"{death.part}'s {death.thread} thread died of {death.error} at {death.where}"
+            yield from _wrapped(f"{group.label}: {died}", width)
     rooms = [(group, run, room) for group in builds for run in group.runs for room in run.pinned]
     for group, run, room in rooms[:ROOMS_SHOWN]:
         yield ""
@@ -325,8 +350,8 @@ def _table(builds: Sequence[Group], width: int) -> Iterator[str]:
     table = Table("", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for group in builds:
         table.add_column(Text(group.label, overflow="fold"), justify="right")
-    table.add_row("repetitions that pinned", *(group.pinned_in for group in builds))
-    for count in COUNTS:
+    table.add_row(harmed(builds), *(group.harmed_in for group in builds))
+    for count in counted(builds):
         totals = (group.total(count.name) for group in builds)
         table.add_row(count.heading, *(UNKNOWN if total is None else f"{total:,}" for total in totals))
     output = io.StringIO()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import shlex
 import shutil
 import signal
@@ -21,18 +22,19 @@ from kvlatch.commands.annotations import annotate
 from kvlatch.commands.common import content
 from kvlatch.commands.exits import CANNOT, INTERNAL, INTERRUPTED, OK, UNKNOWN, USAGE, VIOLATED, Failure
 from kvlatch.commands.storm import laws
-from kvlatch.commands.storm.question import Question, check, folder, plan
+from kvlatch.commands.storm.question import Question, check, folder, plan, published
 from kvlatch.commands.storm.records_json import as_json, from_json
 from kvlatch.proofs import pins
 from kvlatch.reference.live import conclusion as conclusions
 from kvlatch.reference.live.records import Conclusion, Role, Run, Storm
-from kvlatch.reference.live.settings import Rules, Settings
+from kvlatch.reference.live.settings import Settings
 from kvlatch.spec.room import ROOM
 
 if TYPE_CHECKING:
     import httpx
 
     from kvlatch.reference.live import storm as storms
+    from kvlatch.reference.live.system import Subject
 
 _LARGEST: Final = 256 * 2**20
 """Bytes of an earlier report."""
@@ -43,7 +45,7 @@ _POLLED: Final = 8
 def answer(question: Question) -> int:
     """Storm, report, and say how it went; Failure if it cannot be done."""
     check(question)
-    from kvlatch.reference.live.storm import NotAnswering
+    from kvlatch.reference.live.storm import NotAnswering, Unfit
     from kvlatch.reference.live.system import CannotStart
 
     out = folder(question.out)
@@ -53,6 +55,8 @@ def answer(question: Question) -> int:
         for run in _foreign(question) if question.url else _embedded(question, out):
             _progress(run)
             runs.append(run)
+    except Unfit as error:
+        raise Failure(str(error), UNKNOWN) from error
     except (NotAnswering, CannotStart) as error:
         fault = str(error)
         if not runs:
@@ -98,28 +102,10 @@ def judge(runs: Sequence[Run]) -> tuple[Conclusion, str, float | None]:
         if by_role["control"] and by_role["treatment"]:
             return conclusions.compare(by_role["control"], by_role["treatment"])
         if by_role["alone"]:
-            return (*_each(by_role["alone"]), None)
+            return (*conclusions.alone(by_role["alone"]), None)
     except conclusions.Refused as error:
         return "refused", f"Refused: {error}.", None
     return "inconclusive", "Inconclusive: interrupted before both builds were stormed.", None
-
-
-def _each(runs: Sequence[Run]) -> tuple[Conclusion, str]:
-    """What is said of builds that are not compared: the worst conclusion, and what each of them did."""
-    builds = {
-        name: [run for run in runs if run.build.name == name] for name in dict.fromkeys(r.build.name for r in runs)
-    }
-    said = {name: conclusions.alone(several) for name, several in builds.items()}
-    if len(said) == 1:
-        return next(iter(said.values()))
-    found: dict[Conclusion, list[str]] = {"pins": [], "inconclusive": [], "drains": []}
-    for name, (conclusion, _) in said.items():
-        rooms = sum(run.counts.pinned for run in builds[name])
-        found[conclusion].append(f"{name} ({rooms})" if rooms else name)
-    words = {"pins": "Requests are pinned by", "inconclusive": "the window was hardly hit on", "drains": "drained:"}
-    parts = [f"{words[conclusion]} {', '.join(names)}" for conclusion, names in found.items() if names]
-    sentence = "; ".join(parts) + "."
-    return next(conclusion for conclusion in found if found[conclusion]), f"{sentence[0].upper()}{sentence[1:]}"
 
 
 def _as(role: Role, runs: Sequence[Run]) -> tuple[Run, ...]:
@@ -128,31 +114,39 @@ def _as(role: Role, runs: Sequence[Run]) -> tuple[Run, ...]:
 
 def _embedded(question: Question, out: Path) -> Iterator[Run]:
     """Every run on a system of its own, started here."""
-    for role, number, rules in plan(question):
-        name = f"{rules.design.name}-{rules.level}".replace(":", "-")
+    for role, number, subject in plan(question):
+        name = re.sub(r"[^\w.+]+", "-", subject.name)
         folder = out / (f"{name}-{number}" if role == "alone" else f"{role}-{number}")
-        run = asyncio.run(_on_system(question, role, number, rules, folder))
+        run = asyncio.run(_on_system(question, role, number, subject, folder))
         yield run
         if run.interrupted:
             return
 
 
-async def _on_system(question: Question, role: Role, number: int, rules: Rules, folder: Path) -> Run:
+async def _on_system(question: Question, role: Role, number: int, subject: Subject, folder: Path) -> Run:
     """Start a system, storm it, stop it."""
     from kvlatch.reference.live import storm as storms
     from kvlatch.reference.live.system import System
 
-    settings = Settings(seed=question.seed, **question.settings)
-    system = System(rules, settings, folder)
+    settings = _of_engines(question)
+    system = System(subject, settings, folder)
     async with _http(_POLLED, question) as polling:
         with _interruptible() as stop:
             try:
                 await asyncio.to_thread(system.start)
-                target = storms.Embedded.of(system, rules, settings, polling)
+                target = storms.Embedded.of(system, subject, settings, polling)
                 run = await _run(question, target, stop, role, number)
             finally:
                 await asyncio.to_thread(system.stop)
     return attrs.evolve(run, left_behind=system.left_behind())
+
+
+def _of_engines(question: Question) -> Settings:
+    """The settings of all engines; published code has one transfer worker a decode engine, so it goes at it faster."""
+    settings = Settings(seed=question.seed, **question.settings)
+    if not published(question.builds):
+        return settings
+    return attrs.evolve(settings, noise_seconds=0.02, chunk_seconds=0.01, page_seconds=0.001)
 
 
 def _foreign(question: Question) -> Iterator[Run]:
@@ -224,6 +218,7 @@ def _progress(run: Run) -> None:
     counts = run.counts
     hits = "" if counts.hits is None else f"{counts.hits} in the window, "
     what = f"{counts.sent} requests, {counts.aborted} aborts, {hits}{counts.pinned} pinned"
+    what += f"; {run.harm} things went wrong" if run.build.published else ""
     click.echo(f"{run.role} {run.repetition}, {run.build.name}: {what}", err=True)
 
 
@@ -270,7 +265,7 @@ def _hidden(header: str) -> str:
 
 def _settings(question: Question) -> dict[str, object]:
     """All that a run was made with."""
-    settings = {} if question.url else attrs.asdict(Settings(seed=question.seed, **question.settings))
+    settings = {} if question.url else attrs.asdict(_of_engines(question))
     return {**attrs.asdict(question.load), **settings}
 
 

@@ -122,7 +122,7 @@ def test_a_pinned_room_leads_to_its_cause(compared: tuple[int, dict[str, Any], P
 )
 def test_with_latch_every_request_has_an_ending_when_a_part_is_killed(fault: str, tmp_path: Path) -> None:
     """Killed as by kill -9 in the middle of the storm; who was served before has an answer, who was not an error."""
-    _, report, _ = storm(tmp_path / "out", "--design", "latch", "--fault", fault, *STEADY)
+    _, report, _ = storm(tmp_path / "out", "--build", "latch", "--fault", fault, *STEADY)
     (run,) = report["runs"]
     accounted(run)
     assert run["faults"] == [fault]
@@ -133,7 +133,7 @@ def test_with_latch_every_request_has_an_ending_when_a_part_is_killed(fault: str
 def test_with_latch_a_full_queue_and_clients_that_never_read_do_no_harm(tmp_path: Path) -> None:
     """Computed chunks wait for a worker, unread answers for nobody."""
     few = ("--queue", "1", "--unread", "10", "--hits", "0")
-    code, report, _ = storm(tmp_path / "out", "--design", "latch/cas", *few, *SMALL)
+    code, report, _ = storm(tmp_path / "out", "--build", "latch/cas", *few, *SMALL)
     (run,) = report["runs"]
     accounted(run)
     assert [request["detail"] for request in run["requests"]].count("never read its answer") == 10
@@ -151,7 +151,7 @@ def children(pid: int) -> list[int]:
 def started(out: Path) -> Iterator[subprocess.Popen[str]]:
     """A storm that is at work: prefill has written to its log."""
     log = out / "latch-locked-1" / "prefill.ndjson"
-    command = [*COMMAND, "storm", "--design", "latch", "--out", str(out), "--seconds", "60", "--requests", "9999"]
+    command = [*COMMAND, "storm", "--build", "latch", "--out", str(out), "--seconds", "60", "--requests", "9999"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             deadline = time.monotonic() + LIMIT
@@ -218,16 +218,16 @@ def test_a_deployment_that_runs_already_is_stormed_over_http_alone(tmp_path: Pat
     with System(Rules(DESIGNS["latch"], "locked"), Settings(), tmp_path / "system") as system:
         where = ("--url", system.url("router"), "--metrics", f"{system.url('prefill')}/metrics", "--yes")
         few = ("--requests", "30", "--rate", "40", "--seconds", "1")
-        code, report, _ = storm(tmp_path / "one", *where, *few, "--build", "mine")
+        code, report, _ = storm(tmp_path / "one", *where, *few, "--label", "mine")
         assert (code, report["conclusion"]) == (0, "drains")
         (run,) = report["runs"]
         assert (run["build"]["name"], run["log"], run["counts"]["hits"]) == ("mine", None, None)
         assert run["counts"]["sent"] <= 33
         against = ("--against", str(tmp_path / "one" / "report.json"))
-        same = kvlatch("storm", *where, *few, "--build", "mine", *against, "--out", str(tmp_path / "two"))
+        same = kvlatch("storm", *where, *few, "--label", "mine", *against, "--out", str(tmp_path / "two"))
         assert same.returncode == 2
         assert "refused: this is the build of" in same.stderr
         assert not (tmp_path / "two").exists()
-        code, report, _ = storm(tmp_path / "three", *where, *few, "--build", "other", *against)
+        code, report, _ = storm(tmp_path / "three", *where, *few, "--label", "other", *against)
         assert (code, report["conclusion"]) == (3, "no difference")
     assert system.left_behind() == ()

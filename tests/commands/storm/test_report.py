@@ -284,7 +284,7 @@ def test_round_trip(one: Storm) -> None:
 
 def test_version_comes_first() -> None:
     """The file says in its first member what it is, and in which version."""
-    assert json.dumps(as_json(FIXES)).startswith('{"kvlatch-storm": 2, ')
+    assert json.dumps(as_json(FIXES)).startswith('{"kvlatch-storm": 3, ')
 
 
 def changed(*path: Any, to: Any = None) -> Any:
@@ -305,7 +305,7 @@ def changed(*path: Any, to: Any = None) -> Any:
     [
         ([], "no report of a storm: it has no member kvlatch-storm"),
         ({"seed": 1}, "no report of a storm: it has no member kvlatch-storm"),
-        (changed("kvlatch-storm", to=1), "kvlatch-storm is 1, and this version of kvlatch reads 2"),
+        (changed("kvlatch-storm", to=1), "kvlatch-storm is 1, and this version of kvlatch reads 3"),
         (changed("seed"), "the report lacks seed"),
         (changed("seed", to="7"), "seed is '7', not an integer"),
         (changed("seed", to=True), "seed is True, not an integer"),

@@ -24,7 +24,7 @@ from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.properties import BY_NAME
 
 ASKED = Question(
-    control="seed-control", treatment="latch", designs=(), url=None, metrics=(), headers={}, label="", against=None,
+    builds=(), url=None, metrics=(), headers={}, label="", against=None,
     yes=False, load=Load(requests=1, clients=1, seconds=1.0, patience=(0.1, 0.2)), settings={}, repetitions=None,
     faults=(), seed=1, out=None, as_json=False,
 )  # fmt: skip
@@ -81,7 +81,7 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "line"),
     [
         (["--metrics", "http://h/metrics"], "--metrics has no effect without --url: it is about a deployment"),
-        (["--build", "mine"], "--build has no effect without --url"),
+        (["--label", "mine"], "--label has no effect without --url"),
         (["--yes"], "--yes has no effect without --url"),
         (["--header", "a: b"], "--header has no effect without --url"),
         (["--url", "http://h"], "--url needs the metrics page of each prefill engine"),
@@ -90,9 +90,7 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
         *[
             (["--url", "http://h", "--metrics", "http://h/m", *option], f"{option[0]} has no effect with --url")
             for option in (
-                ["--design", "latch"],
-                ["--control", "latch"],
-                ["--treatment", "latch"],
+                ["--build", "latch"],
                 ["--fault", "kill-decode"],
                 ["--noise", "0"],
                 ["--queue", "1"],
@@ -104,17 +102,17 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--url", "http://h", "--metrics", "http://h/m", "--header", "secret"], "--header takes 'NAME: VALUE'"),
         (["--url", "http://h", "--metrics", "http://h/m", "--header", "X: a\nb"], "--header X: its value is empty, or"),
         (["--url", "http://h", "--metrics", "http://h/m", "--header", "X:"], "--header X: its value is empty, or"),
-        (["--design", "latch", "--control", "fix-a"], "--control has no effect with --design"),
-        (["--design", "latch", "--treatment", "fix-a"], "--treatment has no effect with --design"),
-        (["--design", "latch", "--design", "latch/locked"], "--design names a build twice"),
-        (["--design", "latch/"], "latch/: an atomicity is one of locked, split, cas"),
+        (["--build", "latch", "--build", "fix-a", "--build", "fix-b"], "--build names at most two builds"),
+        (["--build", "latch/"], "latch/: an atomicity is one of locked, split, cas"),
         (["--seconds", "nan"], "nan is not a finite number"),
         (["--patience", "0.1", "inf"], "inf is not a finite number"),
         (["--url", "", "--metrics", "http://h/m"], "'' is not an address"),
         (["--out", "/dev/null/x"], "/dev/null is not a folder"),
-        (["--design", "nope"], "no design is called 'nope'"),
-        (["--design", "latch/sloppy"], "an atomicity is one of locked, split, cas"),
-        (["--control", "latch", "--treatment", "latch/locked"], "refused: latch/locked and latch/locked are the same"),
+        (["--build", "nope"], "no design is called 'nope'"),
+        (["--build", "latch/sloppy"], "an atomicity is one of locked, split, cas"),
+        (["--build", "./no/such/folder"], "no/such/folder: there is no such folder"),
+        (["--build", "no/such.whl"], "no/such.whl: there is no such file"),
+        (["--build", "latch", "--build", "latch/locked"], "refused: latch/locked and latch/locked are the same"),
         (["--fault", "earthquake"], "'earthquake' is not one of"),
         (["--noise", "2"], "2.0 is not in the range"),
         (["--patience", "2", "1"], "patience: the least, 2, is more than the most, 1"),
@@ -169,17 +167,18 @@ def test_control_and_treatment_take_turns_and_the_seed_says_who_begins() -> None
     """Four repetitions each, the same plan for the same seed, and not always the same build first."""
     planned = list(plan(ASKED))
     assert planned == list(plan(ASKED))
-    assert Counter((role, rules.design.name) for role, _, rules in planned) == {
-        ("control", "seed-control"): 4,
-        ("treatment", "latch"): 4,
+    assert Counter((role, subject.name) for role, _, subject in planned) == {
+        ("control", "seed-control/locked"): 4,
+        ("treatment", "latch/locked"): 4,
     }
     assert [number for _, number, _ in planned] == [1, 1, 2, 2, 3, 3, 4, 4]
     firsts = {tuple(role for role, *_ in plan(attrs.evolve(ASKED, seed=seed)))[::2] for seed in range(9)}
     assert len(firsts) > 1
-    alone = list(plan(attrs.evolve(ASKED, designs=("fix-a/split", "latch"), repetitions=2)))
-    assert [(role, number, rules.design.name) for role, number, rules in alone] == [
-        ("alone", 1, "fix-a"), ("alone", 1, "latch"), ("alone", 2, "fix-a"), ("alone", 2, "latch"),
-    ]  # fmt: skip
+    alone = list(plan(attrs.evolve(ASKED, builds=("fix-a/split",), repetitions=2)))
+    assert [(role, number, subject.name) for role, number, subject in alone] == [
+        ("alone", 1, "fix-a/split"),
+        ("alone", 2, "fix-a/split"),
+    ]
 
 
 def test_a_design_is_named_with_or_without_its_atomicity() -> None:
@@ -253,23 +252,6 @@ def test_no_report_has_a_key() -> None:
     asked = attrs.evolve(ASKED, headers=dict(map(header, ("Authorization: Bearer k3y-k3y", "X-Short: a"))))
     assert asked.secrets == ("Bearer k3y-k3y", "k3y-k3y", "Bearer")
     assert "k3y" not in repr(asked)
-
-
-def test_several_builds_are_told_apart_in_one_sentence() -> None:
-    """The conclusion is that of the worst; each build is named once, with what it pinned."""
-    runs = [
-        made(),
-        made(name="fix-a/split", pinned=3),
-        made(name="fix-a/split", pinned=4),
-        made(name="fix-b/locked", hits=0),
-    ]
-    assert judge(runs) == (
-        "pins",
-        "Requests are pinned by fix-a/split (7); the window was hardly hit on fix-b/locked; drained: latch/locked.",
-        None,
-    )
-    assert judge(runs[:1])[0] == "drains"
-    assert judge([*runs[:1], *runs[3:]])[0] == "inconclusive"
 
 
 def test_runs_that_cannot_be_compared_are_reported_as_such() -> None:

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from kvlatch.reference.live.conclusion import Refused, alone, compare, fisher, same_build
-from kvlatch.reference.live.records import Build, Counts, Phase, Role, Run
+from kvlatch.reference.live.records import Build, Counts, Death, Phase, Role, Run
 
 COUNTS = Counts(
     sent=100, completed=30, failed=0, aborted=70, unaccounted=0, pinned=0, hits=30, lost_failures=0, ghosts=0,
@@ -116,3 +116,46 @@ def test_one_build_by_itself(pinned: int, hits: int | None, conclusion: str) -> 
     found, sentence = alone([run("alone", pinned, hits)])
     assert found == conclusion
     assert "alone build" in sentence
+
+
+def upstream(role: Role, deaths: int = 0, **counts: int) -> Run:
+    """A run of published code with these figures."""
+    of = run(role, 0, hits=counts.pop("hits", 0))
+    return attrs.evolve(
+        of,
+        build=attrs.evolve(of.build, published=True),
+        counts=attrs.evolve(of.counts, **{"leaks": 0, "unsettled": 0, "ghosts": 0, "aborted": 70, **counts}),
+        deaths=(Death("prefill", "bootstrap", "AssertionError: foreign", "nixl/conn.py:2349"),) * deaths,
+    )
+
+
+def test_published_code_is_compared_kind_by_kind() -> None:
+    """A fix is not denied for a fault that it leaves; what it leaves, and what nobody can tell apart, is named."""
+    control = [upstream("control", lost_failures=3, ghosts=2, leaks=1), *[upstream("control", lost_failures=1)] * 3]
+    treatment = [upstream("treatment", leaks=1)] * 4
+    conclusion, sentence, p = compare(control, treatment)
+    assert conclusion == "treatment helps"
+    assert p == pytest.approx(1 / 70)
+    assert "fewer: lost failures 6 in 4 of 4 runs against 0 in 0 of 4 runs (p = 0.014)" in sentence
+    assert "not told apart: ghosts 2 in 1 of 4 runs against 0 in 0 of 4 runs" in sentence
+    assert compare(control, [upstream("treatment")] * 4)[0] == "treatment fixes it"
+    conclusion, sentence, _ = compare([upstream("control")] * 4, [upstream("treatment", deaths=1)] * 4)
+    assert conclusion == "treatment is worse"
+    assert "more: dead threads 0 in 0 of 4 runs against 4 in 4 of 4 runs" in sentence
+    assert compare([upstream("control")] * 4, [upstream("treatment")] * 4)[0] == "no difference"
+
+
+def test_published_code_by_itself() -> None:
+    """Whatever is left of a request is said, and who died; a clean build needs clients that hung up, not hits."""
+    left = [upstream("alone", deaths=1, unaccounted=20, unsettled=2), upstream("alone", ghosts=1)]
+    conclusion, sentence = alone(left)
+    assert conclusion == "leaves"
+    assert sentence == (
+        "alone build left 2 requests that an engine still holds, 20 requests without an ending, 1 ghost, "
+        "1 dead thread; prefill's bootstrap thread died of AssertionError: foreign (nixl/conn.py:2349)."
+    )
+    assert alone([upstream("alone")])[0] == "drains"
+    assert alone([upstream("alone", aborted=19)]) == (
+        "inconclusive",
+        "Inconclusive: only 19 clients of alone build hung up.",
+    )

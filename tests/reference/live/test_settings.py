@@ -7,7 +7,7 @@ import json
 import attrs
 import pytest
 
-from kvlatch.reference.live.settings import Rules, Settings, fingerprint
+from kvlatch.reference.live.settings import Rules, Settings
 from kvlatch.spec import merges
 from kvlatch.spec.designs import DESIGNS, Design
 
@@ -20,14 +20,14 @@ def test_rules_survive_the_way_to_the_engine(rules: Rules) -> None:
     back = Rules.from_json(json.loads(json.dumps(rules.as_json())))
     assert back.design.positions(back.level, "orderly") == rules.design.positions(rules.level, "orderly")
     assert merges.table(back.design.merge) == merges.table(rules.design.merge)
-    assert fingerprint(back) == fingerprint(rules)
+    assert back.fingerprint == rules.fingerprint
 
 
 def test_no_two_builds_have_one_fingerprint() -> None:
     """Every shipped design in every atomicity is another build; its name alone makes no difference."""
-    assert len({fingerprint(rules) for rules in ALL}) == len(ALL)
+    assert len({rules.fingerprint for rules in ALL}) == len(ALL)
     seed = DESIGNS["seed-control"]
-    assert fingerprint(Rules(attrs.evolve(seed, name="else"), "locked")) == fingerprint(Rules(seed, "locked"))
+    assert Rules(attrs.evolve(seed, name="else"), "locked").fingerprint == Rules(seed, "locked").fingerprint
 
 
 def test_a_design_with_a_misspelt_switch_is_refused() -> None:

@@ -285,7 +285,7 @@ def test_nothing_else_is_known_of_a_foreign_build() -> None:
     done = asyncio.run(go())
     unknown = attrs.asdict(done.counts)
     assert [name for name, count in unknown.items() if count is None] == [
-        "hits", "lost_failures", "ghosts", "released_early", "wrong_digests",
+        "hits", "lost_failures", "ghosts", "released_early", "wrong_digests", "leaks", "unsettled",
     ]  # fmt: skip
     assert done.metric is None
     assert done.log is None

@@ -1,0 +1,266 @@
+"""``python -m kvlatch.reference.live.upstream.engine``: one engine of published SGLang, as a process; see `server.py`.
+
+Its scheduler runs upstream's own loop in a thread. A thread that dies is noted, and the process goes on without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from kvlatch.reference.live import pages as kv
+from kvlatch.reference.live.journal import Noise
+from kvlatch.reference.live.server import (
+    MODEL,
+    BadRequest,
+    Gauges,
+    answer,
+    body_of,
+    end_with_input,
+    hang_up,
+    refusal,
+    serve,
+)
+from kvlatch.reference.live.settings import EngineRole, Settings
+from kvlatch.reference.live.upstream.load import SRT, Finder, load
+from kvlatch.reference.live.upstream.observe import OPS, Watch, attach
+from kvlatch.reference.live.upstream.overlays import lay_over
+from kvlatch.reference.live.upstream.replaced import arguments, replaced
+from kvlatch.reference.live.upstream.scheduler import scheduler
+from kvlatch.reference.logs.write import LogWriter
+from kvlatch.reference.published.stand_ins import private_stdout
+from kvlatch.spec.status import ABSENT, KVPoll
+
+_HANG_UP_SECONDS = 4.0
+"""Seconds between two looks of SGLang's prefill at whether its client is still connected."""
+
+
+class Engine:
+    """A scheduler of upstream's with its HTTP side."""
+
+    def __init__(self, role: EngineRole, settings: Settings, configuration: dict[str, Any]) -> None:
+        self._role = role
+        self._settings = settings
+        self._bootstrap_port = int(configuration["bootstrap_port"])
+        given = arguments(role, self._bootstrap_port)
+        self.finder: Finder = load(Path(configuration["code"]), replaced(given))
+        upstream = importlib.import_module(f"{SRT}.managers.scheduler")
+        conn = importlib.import_module(f"{SRT}.disaggregation.nixl.conn")
+        vars(conn)["_normalize_kv_mem_kinds"] = _on_the_host
+        for number, overlay in enumerate(configuration["overlays"]):
+            lay_over(overlay, f"overlay_{number}", upstream)
+        if role == "prefill":
+            self._bootstrap_server = conn.NixlKVBootstrapServer("127.0.0.1", self._bootstrap_port)
+            _wait_for_port(self._bootstrap_port)
+        log = LogWriter(Path(configuration["log"]), OPS, node=role) if role == "prefill" else None
+        self.watch = Watch(Noise(settings.noise, settings.noise_seconds, settings.seed), log)
+        threading.excepthook = self.watch.died
+        self.scheduler = scheduler(upstream, settings, given, self.watch)
+        self.manager = self._queue.kv_manager
+        wire = settings.page_seconds * settings.chunk_pages if role == "prefill" else 0.0
+        attach(self.manager, importlib.import_module(f"{SRT}.disaggregation.common.utils").FastQueue, self.watch, wire)
+        self.scheduler.answer = self._answered
+        self._futures: dict[str, asyncio.Future[Any]] = {}
+        self._rooms: dict[str, int] = {}
+        self._counts: Counter[str] = Counter()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.gauges = Gauges(role)
+        self._gauges = {
+            name: (self.gauges.gauge(name, says), length)
+            for name, says, length in (
+                ("num_prefill_bootstrap_queue_reqs", "Requests in the bootstrap queue.", self._bootstrapping),
+                ("num_prefill_inflight_queue_reqs", "Requests in the inflight queue.", self._inflight),
+                ("num_decode_prealloc_queue_reqs", "Requests that wait for pages.", self._prealloc),
+                ("num_decode_transfer_queue_reqs", "Requests whose pages are on their way.", self._transfer),
+            )
+            if (role in name)
+        }
+
+    @property
+    def _queue(self) -> Any:
+        return self.scheduler.disagg_prefill_bootstrap_queue or self.scheduler.disagg_decode_prealloc_queue
+
+    def _bootstrapping(self) -> list[Any]:
+        return list(self.scheduler.disagg_prefill_bootstrap_queue.queue)
+
+    def _inflight(self) -> list[Any]:
+        return list(self.scheduler.disagg_prefill_inflight_queue)
+
+    def _prealloc(self) -> list[Any]:
+        return [waiting.req for waiting in list(self.scheduler.disagg_decode_prealloc_queue.queue)]
+
+    def _transfer(self) -> list[Any]:
+        return [waiting.req for waiting in list(self.scheduler.disagg_decode_transfer_queue.queue)]
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start upstream's loop."""
+        self._loop = loop
+        run = getattr(self.scheduler, f"event_loop_normal_disagg_{self._role}")
+        threading.Thread(target=run, name="scheduler", daemon=True).start()
+
+    def _answered(self, req: Any) -> None:
+        """The scheduler is through with a request."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._resolve, req)
+
+    def _resolve(self, req: Any) -> None:
+        future = self._futures.get(req.rid)
+        if future is not None and not future.done():
+            future.set_result(req)
+
+    # --- HTTP -----------------------------------------------------------------------------------------------------
+
+    async def generate(self, http: HttpRequest) -> Response:
+        """Have upstream serve a request, and say how it ended."""
+        try:
+            body = await http.json()
+            prompt, room, stream = body_of(body)
+            home = (str(body["bootstrap_host"]), int(body["bootstrap_port"]))
+            self._settings.chunks_of(prompt)
+        except (BadRequest, ValueError, KeyError, TypeError) as error:
+            return refusal(400, f"bad request: {error}")
+        rid = f"{room}-{self._counts['requests']}"
+        self._counts["requests"] += 1
+        future = self._futures[rid] = asyncio.get_running_loop().create_future()
+        self._rooms[rid] = room
+        self.scheduler.submit(rid, prompt, room, *home)
+        watch = asyncio.create_task(self._watch(http, rid)) if self._looks else None
+        try:
+            req = await future
+        finally:
+            if watch is not None:
+                watch.cancel()
+            del self._futures[rid]
+        return self._reply(req, prompt, stream=stream)
+
+    @property
+    def _looks(self) -> bool:
+        return self._role == "decode" or self._settings.both_abort
+
+    async def _watch(self, http: HttpRequest, rid: str) -> None:
+        """Abort a request whose client has hung up, as upstream's front end does."""
+        await hang_up(http)
+        if self._role == "prefill":
+            await asyncio.sleep(_HANG_UP_SECONDS)  # the front end's interval itself: nothing is waited for
+        self._counts["hung up"] += 1
+        self.scheduler.abort(rid)
+
+    def _reply(self, req: Any, prompt: str, *, stream: bool) -> Response:
+        ended = type(req.finished_reason).__name__
+        if ended != "FINISH_LENGTH":
+            self._counts["failed"] += 1
+            return refusal(500, getattr(req.finished_reason, "message", None) or "aborted")
+        information = {"id": req.rid, "prompt_tokens": len(req.origin_input_ids)}
+        if self._role == "prefill":
+            self._counts["completed"] += 1
+            return answer(["transferred"], information, stream=stream)
+        self._counts["completed" if req.right else "wrong digest"] += 1
+        count = self._settings.chunks_of(prompt) * self._settings.chunk_pages
+        digest = kv.digest_of(prompt, count, self._settings.page_bytes) if req.right else "wrong"
+        return answer([digest, "is", "the", "digest"], information, stream=stream)
+
+    async def metrics(self, _: HttpRequest) -> Response:
+        """The metrics, for Prometheus: the lengths of upstream's own queues."""
+        for gauge, requests in self._gauges.values():
+            gauge.set(len(requests()))
+        return self.gauges.page()
+
+    async def state(self, _: HttpRequest) -> Response:
+        """The ledger."""
+        table = dict(self.manager.request_status)
+        here = {self._rooms[rid] for rid in list(self._futures)}
+        allocator = self.scheduler.token_to_kv_pool_allocator
+        common = {
+            "unfit": self.watch.unfit,
+            "deaths": self.watch.deaths,
+            "ghosts": [str(room) for room in table if room not in here],
+            "left": {
+                name: len(set(vars(self.manager).get(name, ())) - here)
+                for name in ("request_status", "transfer_infos", "failure_records", "transfer_statuses")
+            },
+            "pages_out": allocator.size - allocator.available_size(),
+            "waiting": len(here),
+        }
+        if self._role == "decode":
+            how = ("completed", "wrong digest", "failed")
+            return JSONResponse({**common, "ended": {name: self._counts[name] for name in how}})
+        changes = self.scheduler.queue_changes()
+        inflight = {str(req.bootstrap_room): _name(table.get(req.bootstrap_room)) for req in self._inflight()}
+        counts = {"hits": self.watch.counts["hits"], "released_early": self.watch.counts["released early"]}
+        return JSONResponse({**common, **counts, "inflight": inflight, "changes": changes})
+
+
+def _on_the_host(_: object, count: int) -> list[str]:
+    """Where the buffers are: in the place of upstream's function, which says on the GPU."""
+    return ["DRAM"] * count
+
+
+def _name(status: int | None) -> str:
+    return ABSENT if status is None else KVPoll(status).name
+
+
+def _wait_for_port(port: int) -> None:
+    """Until the bootstrap server listens, which it does in a thread of its own that says nothing."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.02)  # nothing says when it listens
+    raise TimeoutError("upstream's bootstrap server does not listen")
+
+
+def main() -> None:
+    """Read the configuration, and serve."""
+    configuration = json.loads(sys.stdin.readline())
+    output = private_stdout()
+    role: EngineRole = configuration["role"]
+    settings = Settings(**configuration["settings"])
+    os.environ.update(
+        UCX_NET_DEVICES="lo", UCX_WARN_UNUSED_ENV_VARS="n", NIXL_LOG_LEVEL="FATAL", SGLANG_HOST_IP="127.0.0.1",
+        SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT=f"{settings.bootstrap_timeout:g}",
+        SGLANG_DISAGGREGATION_WAITING_TIMEOUT=f"{settings.waiting_timeout:g}",
+    )  # fmt: skip
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    end_with_input()
+    engine = Engine(role, settings, configuration)
+    model = configuration["model"]
+    says = {
+        "model_path": model, "tokenizer_path": model, "served_model_name": MODEL, "is_generation": True,
+        "disaggregation_mode": role, "version": configuration["name"], "pid": os.getpid(),
+        "fingerprint": configuration["fingerprint"],
+    }  # fmt: skip
+
+    async def info(_: HttpRequest) -> Response:
+        return JSONResponse(says)
+
+    async def health(_: HttpRequest) -> Response:
+        return Response()
+
+    routes = [
+        Route("/generate", engine.generate, methods=["POST"]),
+        Route("/health", health),
+        Route("/health_generate", health),
+        Route("/metrics", engine.metrics),
+        Route("/kvlatch", engine.state),
+        *(Route(path, info) for path in ("/server_info", "/get_server_info", "/model_info", "/get_model_info")),
+    ]
+    serve(routes, engine.start, lambda port: print(json.dumps({"port": port}), file=output, flush=True))
+
+
+if __name__ == "__main__":
+    main()

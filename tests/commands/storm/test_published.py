@@ -1,0 +1,105 @@
+"""Storms on published code: upstream's own schedulers, queues, managers and transfers, live."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from kvlatch.reference.published.sglang import wheels
+from kvlatch.reference.published.wheels import CannotFetch
+
+for package in ("zmq", "msgspec", "psutil", "uvicorn", "sglang_router", "nixl_cu12"):
+    pytest.importorskip(package, reason="needs the extra live and nixl-cu12")
+
+pytestmark = pytest.mark.network
+LIMIT: Final = 300.0
+SMALL: Final = ("--requests", "60", "--seconds", "3", "--hits", "0", "--limit", "5")
+
+
+def storm(out: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
+    """A storm's exit code, its report, and what it said meanwhile."""
+    command = [sys.executable, "-c", "from kvlatch.commands.main import main; main()", "storm", "--out", str(out)]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=LIMIT, check=False)
+    report = out / "report.json"
+    return done.returncode, json.loads(report.read_text("utf-8")) if report.exists() else {}, done.stdout + done.stderr
+
+
+def build(version: str, *overlays: str) -> str:
+    """The name of a build whose wheel can be had; else the test is skipped."""
+    try:
+        wheels.fetch(version)
+    except CannotFetch as error:
+        pytest.skip(f"no wheel: {error}")
+    return "+".join([f"sglang=={version}", *overlays])
+
+
+def judgements(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What is said of each law."""
+    (judged,) = report["judgements"]
+    return {one["law"]: one for one in judged["judgements"]}
+
+
+def test_the_first_abort_kills_the_bootstrap_thread_of_0_5_15_post1(tmp_path: Path) -> None:
+    """It is named with its error and its line, and those that hang are counted; no process is left."""
+    code, report, said = storm(tmp_path / "out", "--build", build("0.5.15.post1"), "--seed", "1", *SMALL)
+    assert code == 1, said
+    (run,) = report["runs"]
+    assert [death["thread"] for death in run["deaths"]] == ["bootstrap"]
+    assert run["deaths"][0]["error"].startswith("AssertionError: First message should be b'NixlMsgGuard'")
+    assert run["deaths"][0]["where"].startswith("disaggregation/nixl/conn.py:")
+    assert run["counts"]["unaccounted"] > 0
+    assert run["counts"]["wrong_digests"] == 0
+    assert run["left_behind"] == []
+    assert report["conclusion"] == "leaves"
+    assert {law for law, one in judgements(report).items() if one["verdict"] == "broken"} >= {"settlement", "no-crash"}
+    assert "prefill's bootstrap thread died of AssertionError" in said
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("version", ["0.5.16", "0.5.19", "0.5.20", "0.5.23"])
+def test_later_versions_serve_and_drain(version: str, tmp_path: Path) -> None:
+    """Clients that wait are answered with the bytes of their prompt, nobody's thread dies, and the queue is empty."""
+    _, report, said = storm(tmp_path / "out", "--build", build(version), "--seed", "1", *SMALL)
+    (run,) = report["runs"]
+    counts = run["counts"]
+    assert counts["completed"] > 0, said
+    assert counts["wrong_digests"] == counts["pinned"] == counts["unaccounted"] == 0
+    assert (run["deaths"], run["left_behind"]) == ([], [])
+    assert run["metric"]["compared"] > 0
+    assert run["metric"]["differed"] == 0
+
+
+@pytest.mark.thorough
+def test_the_local_latch_survives_what_0_5_23_does_not(tmp_path: Path) -> None:
+    """Lost failures and ghosts of the published build, none of the overlay's."""
+    pair = ("--build", build("0.5.23"), "--build", build("0.5.23", "latch-local"))
+    code, report, said = storm(tmp_path / "out", *pair, "--seed", "1")
+    control, treatment = (
+        [run["counts"] for run in report["runs"] if run["role"] == role] for role in ("control", "treatment")
+    )
+    assert sum(counts["lost_failures"] + counts["ghosts"] for counts in control) > 0
+    for name in ("lost_failures", "ghosts", "released_early", "wrong_digests", "pinned", "unaccounted"):
+        assert sum(counts[name] for counts in treatment) == 0, said
+    assert report["conclusion"] in ("treatment fixes it", "treatment helps")
+    assert code in (0, 1, 3)
+
+
+def test_code_that_asks_for_more_is_refused_with_the_name_of_what_it_asks_for(tmp_path: Path) -> None:
+    """Exit 3 and one line: what it did after that is not its own doing."""
+    overlay = tmp_path / "asks.py"
+    overlay.write_text(
+        "class Scheduler:\n"
+        "    def event_loop_normal_disagg_prefill(self):\n"
+        "        self.a_part_of_a_later_version.start()\n",
+        "utf-8",
+    )
+    code, report, said = storm(tmp_path / "out", "--build", build("0.5.23", str(overlay)), *SMALL)
+    assert (code, report) == (3, {}), said
+    assert said.splitlines()[-1].endswith(
+        "cannot be run here: the scheduler's attribute a_part_of_a_later_version has no value here"
+    )
