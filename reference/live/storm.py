@@ -20,11 +20,10 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from kvlatch.reference.live.clients import Clients
+from kvlatch.reference.live.left import Left
 from kvlatch.reference.live.load import POLITE, ROUNDS, Ask, Load, prompt, rounds
 from kvlatch.reference.live.records import (
     Build,
-    Counts,
-    Death,
     Metric,
     Phase,
     PhaseName,
@@ -35,7 +34,6 @@ from kvlatch.reference.live.records import (
 )
 from kvlatch.reference.live.settings import Rules, Settings
 from kvlatch.reference.live.system import Part, Subject, System
-from kvlatch.reference.logs.check import Report as LogReport
 from kvlatch.reference.logs.check import check
 
 GAUGE: Final = "sglang:num_prefill_inflight_queue_reqs"
@@ -344,14 +342,14 @@ class Storm:
             await asyncio.sleep(_SAMPLE)
         return None
 
-    async def _look(self, watch: _Watch) -> _Left:
+    async def _look(self, watch: _Watch) -> Left:
         """What is there after the drain: both ledgers, and what the event log shows."""
-        left = _Left(await watch.sample(), await self.target.ledger(), await self.target.decode_ledger())
+        left = Left(await watch.sample(), await self.target.ledger(), await self.target.decode_ledger())
         if self.target.log is None:
             return left
         return attrs.evolve(left, log=await asyncio.to_thread(check, self.target.log))
 
-    def _pinned(self, left: _Left) -> Iterator[PinnedRoom]:
+    def _pinned(self, left: Left) -> Iterator[PinnedRoom]:
         """The rooms that are still in the inflight queue, and what the event log says of them."""
         if left.ledger is None or left.log is None:
             return
@@ -364,50 +362,6 @@ class Storm:
             else:
                 says = f"it is {status}, nobody works on it, and the inflight queue has no deadline"
                 yield PinnedRoom(room, status, None, None, says, show)
-
-
-@attrs.frozen
-class _Left:
-    """What a storm has left behind; None where the deployment does not say it, or is dead."""
-
-    gauge: float | None
-    ledger: dict[str, Any] | None
-    decode: dict[str, Any] | None
-    log: LogReport | None = None
-
-    @property
-    def deaths(self) -> Iterator[Death]:
-        """The threads of either engine that died."""
-        for part, ledger in (("prefill", self.ledger), ("decode", self.decode)):
-            for death in (ledger or {}).get("deaths", ()):
-                yield Death(part, death["thread"], death["error"], death["where"])
-
-    def counts(self, done: Sequence[Request], idle: float) -> Counts:
-        """All figures; what was in the queue before the storm is not counted."""
-        outcomes = [request.outcome for request in done]
-        ledger, decode = self.ledger, self.decode
-        return Counts(
-            sent=len(done),
-            completed=outcomes.count("completed"),
-            failed=outcomes.count("failed"),
-            aborted=outcomes.count("aborted"),
-            unaccounted=outcomes.count("unaccounted"),
-            pinned=max(0, int((self.gauge or 0) - idle)),  # a dead engine has no queue
-            hits=None if ledger is None else ledger["hits"],
-            lost_failures=None if self.log is None else self.log.laws.get("terminal-sticky", 0),
-            ghosts=None if ledger is None else len(ledger["ghosts"]),
-            unsettled=None
-            if ledger is None or decode is None or "left" not in ledger
-            else ledger["waiting"] + decode["waiting"],
-            leaks=None if ledger is None or decode is None or "left" not in ledger else _leaks(ledger) + _leaks(decode),
-            released_early=None if ledger is None else ledger["released_early"],
-            wrong_digests=None if decode is None else decode["ended"]["wrong digest"],
-        )
-
-
-def _leaks(ledger: dict[str, Any]) -> int:
-    """Entries of rooms that are over, in tables other than that of the statuses."""
-    return sum(count for table, count in ledger["left"].items() if table != "request_status")
 
 
 def _longest(done: Iterable[Request]) -> float:

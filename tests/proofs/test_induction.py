@@ -46,6 +46,9 @@ BROKEN_BY = {
     "latched blindly": {"abort"},
     "no early metadata": {"hear_metadata"},
     "notice without generation": {"hear_stale_abort"},
+    "bootstrap thread without generation": {"reuse_again"},
+    "worker without generation": {"reuse_again"},
+    "queue without generation": {"take_stale"},
 }
 """The rows that no longer keep every lemma: the changed one, or those that meet the changed cell of the merge."""
 

@@ -94,7 +94,10 @@ def test_overlays_stack(code: str) -> None:
         ("./nowhere.whl", "nowhere.whl: there is no such file"),
         ("./forgets.whl", "forgets.whl: not a wheel"),
         ("./other.whl", "other.whl: there is no sglang/srt/disaggregation in it, so it is no wheel of sglang"),
-        ("./checkout+fix-z", "fix-z: no overlay is called that: they are fix-a, fix-ab, fix-b, latch-local, lock"),
+        (
+            "./checkout+fix-z",
+            "fix-z: no overlay is called that: they are fix-a, fix-ab, fix-b, hears-aborts, latch-local, lock",
+        ),
         ("./checkout+nowhere.py", "nowhere.py: no overlay"),
         ("./checkout+nowhere.diff", "nowhere.diff: there is no such file"),
         ("./checkout+other.diff", "other.diff: it does not apply to checkout"),
@@ -153,4 +156,4 @@ def test_success_that_is_told_no_more_is_found(wheel: Path, tmp_path: Path) -> N
 
 def test_the_overlays_that_ship() -> None:
     """The incident's fixes, a lock for each, and what can be mended locally."""
-    assert shipped() == ("fix-a", "fix-ab", "fix-b", "latch-local", "lock")
+    assert shipped() == ("fix-a", "fix-ab", "fix-b", "hears-aborts", "latch-local", "lock")
