@@ -47,8 +47,8 @@ SHIPPED: Final = Path(__file__).with_name("certificates.tar.gz")
 
 _COMPUTED_FROM: Final = {
     kvlatch.spec: (
-        "designs", "lemmas", "merges", "model", "properties", "protocol", "protocols", "ranks", "room", "schema",
-        "status", "steps", "terms",
+        "decode", "designs", "lemmas", "merges", "model", "properties", "protocol", "protocols", "ranks", "room",
+        "schema", "status", "steps", "terms",
     ),
     kvlatch.proofs: (
         "bmc", "induction", "parametric", "ranking", "settlement", "solvers", "sorts", "terms", "worlds",

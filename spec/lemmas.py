@@ -36,18 +36,7 @@ from kvlatch.spec.protocol import (
 )
 from kvlatch.spec.schema import Lemma
 from kvlatch.spec.status import ABSENT, TOMBSTONE, B, F, S, T, W
-from kvlatch.spec.terms import Field, ForAll, Term, ThisChunk
-
-
-def implies(premise: Term, conclusion: Term) -> Term:
-    """If the premise holds, so does the conclusion."""
-    return ~premise | conclusion
-
-
-def some_worker(claim: Term) -> Term:
-    """The claim holds for at least one worker."""
-    return ~ForAll("worker", ~claim)
-
+from kvlatch.spec.terms import Field, ForAll, ThisChunk, implies, some
 
 settled = phase.in_("forgetting", "releasing", "done")
 own = job_gen == gen
@@ -134,13 +123,13 @@ LEMMAS: Final = (
         "one carrier",
         implies(carrying & own & ThisChunk(job), ForAll("other worker", ~(carrying & own & ThisChunk(job)))),
     ),
-    Lemma("taken by somebody", implies(chunk == "taken", some_worker(carrying & own & ThisChunk(job)))),
+    Lemma("taken by somebody", implies(chunk == "taken", some("worker", carrying & own & ThisChunk(job)))),
     Lemma("complete", implies(status == S, chunk == "done")),
     Lemma("concluding", implies(concluding & own, chunk == "done")),
-    Lemma("lost is failed", implies((chunk == "lost") & status.in_(W, T), some_worker(failing & own))),
+    Lemma("lost is failed", implies((chunk == "lost") & status.in_(W, T), some("worker", failing & own))),
     Lemma(
         "done is concluded",
-        implies(ForAll("chunk", chunk == "done") & status.in_(W, T), some_worker(concluding & own)),
+        implies(ForAll("chunk", chunk == "done") & status.in_(W, T), some("worker", concluding & own)),
     ),
 )
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from kvlatch.spec.decode import DECODE
 from kvlatch.spec.ranks import RANKS
 from kvlatch.spec.room import ROOM
 from kvlatch.spec.schema import AnyDesign, Protocol
 
-PROTOCOLS: Final[dict[str, Protocol]] = {protocol.name: protocol for protocol in (ROOM, RANKS)}
+PROTOCOLS: Final[dict[str, Protocol]] = {protocol.name: protocol for protocol in (ROOM, RANKS, DECODE)}
 
 
 def all_designs() -> dict[str, AnyDesign]:

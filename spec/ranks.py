@@ -27,7 +27,7 @@ import attrs
 
 from kvlatch.spec.schema import Choice, Lemma, Property, Protocol, Rule, Sizes, Thread, World
 from kvlatch.spec.status import B, F, S, W
-from kvlatch.spec.terms import Field, ForAll, Term, where
+from kvlatch.spec.terms import Field, ForAll, implies, some, where
 
 # --------------------------------------------------------------------------------------------------------------------
 # Switches
@@ -70,12 +70,6 @@ reason = Field("reason", "rank", ("none", "known"))
 """Does the rank know why the request failed?"""
 
 STATE: Final = (decided, loop, entry, metadata, clock, vote, place, reason)
-
-
-def some_rank(claim: Term) -> Term:
-    """The claim holds of at least one rank."""
-    return ~ForAll("rank", ~claim)
-
 
 open_here = place.in_("waiting", "running")
 live = entry.in_(B, W)
@@ -125,9 +119,9 @@ ROWS: Final = (
     # A round: each rank votes, the votes are reduced by MIN, each rank applies the result.
     Rule("vote", "rank", "runs", "runs", in_step & has_news, {vote: poll},
          says="The rank polls its own sender and joins the collective with the answer."),
-    Rule("agree_failed_waiting", "group", B, F, everybody_in_step & some_rank(vote == F),
+    Rule("agree_failed_waiting", "group", B, F, everybody_in_step & some("rank", vote == F),
          says="MIN over the votes of a request that was not admitted is Failed: it is lost everywhere."),
-    Rule("agree_failed_running", "group", W, F, everybody_in_step & some_rank(vote == F),
+    Rule("agree_failed_running", "group", W, F, everybody_in_step & some("rank", vote == F),
          says="MIN over the votes of a running request is Failed: it is lost everywhere."),
     Rule("agree_waiting", "group", B, W, everybody_in_step & ForAll("rank", vote.in_(W, S)),
          says="MIN over the votes is WaitingForInput: every rank may admit the request."),
@@ -153,25 +147,25 @@ ROWS: Final = (
 PROPERTIES: Final = (
     Property(
         "rank-agreement", "No rank takes a request out as a success that another takes out as failed.",
-        some_rank(place == "succeeded") & some_rank(place == "failed"),
+        some("rank", place == "succeeded") & some("rank", place == "failed"),
         reports=("sgl-project/sglang#31030",),
         broken="one rank has taken the request out as a success, another as failed",
     ),
     Property(
         "admission-agreement", "A rank gives up a request only when all do.",
-        decided.in_(B, W) & some_rank(place == "failed"),
+        decided.in_(B, W) & some("rank", place == "failed"),
         reports=("sgl-project/sglang#31869", "sgl-project/sglang#34457"),
         broken="the group has agreed on {decided}, and one rank has given the request up by itself",
     ),
     Property(
         "success-everywhere", "A rank takes a request out as a success only when every rank has all of it.",
-        some_rank(place == "succeeded") & some_rank((entry != S) | (metadata != "here")),
+        some("rank", place == "succeeded") & some("rank", (entry != S) | (metadata != "here")),
         reports=("sgl-project/sglang#26394",),
         broken="one rank has taken the request out as a success, and another lacks a part of it",
     ),
     Property(
         "failure-wins", "Once a rank's table says Failed, the group never agrees on Success.",
-        (decided == S) & some_rank(entry == F),
+        (decided == S) & some("rank", entry == F),
         broken="the group has agreed on Success, and the table of one rank says Failed",
     ),
     Property(
@@ -181,13 +175,13 @@ PROPERTIES: Final = (
     ),
     Property(
         "reason-fidelity", "A rank that reports a failure knows its reason.",
-        some_rank((place == "failed") & (reason == "none")),
+        some("rank", (place == "failed") & (reason == "none")),
         reports=("sgl-project/sglang#30551",),
         broken="a rank has reported a failure whose reason it does not know",
     ),
     Property(
         "all-settle", "Every rank takes every request out.",
-        some_rank(open_here), kind="liveness",
+        some("rank", open_here), kind="liveness",
         reports=("sgl-project/sglang#26394", "sgl-project/sglang#31869"),
         broken="a rank still has the request, the group has agreed on {decided}, and nobody will move it",
     ),
@@ -195,12 +189,6 @@ PROPERTIES: Final = (
 
 # --------------------------------------------------------------------------------------------------------------------
 # Lemmas
-
-
-def implies(premise: Term, conclusion: Term) -> Term:
-    """If the premise holds, so does the conclusion."""
-    return ~premise | conclusion
-
 
 LEMMAS: Final = (
     Lemma("no loop ends", loop == "runs"),
@@ -212,7 +200,7 @@ LEMMAS: Final = (
     Lemma("voted Success with metadata", implies(vote == S, metadata == "here")),
     Lemma("voted Failed", implies(vote == F, entry == F)),
     Lemma("agreed on Success", implies(decided == S, vote == S)),
-    Lemma("agreed on Failed", implies(decided == F, some_rank(entry == F))),
+    Lemma("agreed on Failed", implies(decided == F, some("rank", entry == F))),
     Lemma("reasons of one's own", implies(entry == F, reason == "known")),
     Lemma("reasons of the group", implies(place == "failed", reason == "known")),
 )

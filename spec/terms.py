@@ -212,6 +212,16 @@ def value(term: Term | str) -> Term:
     return Label(term) if isinstance(term, str) else term
 
 
+def implies(premise: Term, conclusion: Term) -> Term:
+    """If the premise holds, so does the conclusion."""
+    return ~premise | conclusion
+
+
+def some(sort: str, claim: Term) -> Term:
+    """The claim holds of at least one element of a sort."""
+    return ~ForAll(sort, ~claim)
+
+
 class Algebra(Protocol[B, V]):
     """What an engine must know: what a truth is (B) and what a value is (V): columns, solver terms, ints."""
 

@@ -17,7 +17,8 @@ from typing import Any, Final
 import attrs
 import pytest
 
-from kvlatch.proofs.mutants import MUTANTS, ROWS, Mutant, changed
+from kvlatch.proofs.mutants import MUTANTS
+from kvlatch.proofs.mutation import ROWS, Mutant, changed
 from kvlatch.proofs.search import Search, explore
 from kvlatch.spec.designs import DESIGNS, Design
 from kvlatch.spec.merges import MERGES

@@ -12,7 +12,8 @@ import z3
 
 from kvlatch.proofs import solvers
 from kvlatch.proofs.induction import Invariant, Obligation, Step, Theory, keep, new_solver
-from kvlatch.proofs.mutants import MUTANTS, Mutant
+from kvlatch.proofs.mutants import MUTANTS
+from kvlatch.proofs.mutation import Mutant
 from kvlatch.proofs.ranking import BITS, greatest
 from kvlatch.proofs.search import Search, explore
 from kvlatch.proofs.terms import width

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import attrs
 import pytest
 
-from kvlatch.proofs.mutants import LATCH, MUTANTS, Mutant, changed, refute, search, without
+from kvlatch.proofs.mutants import MUTANTS
+from kvlatch.proofs.mutation import LATCH, Mutant, changed, refute, search, without
 from kvlatch.spec.properties import BY_NAME
 from kvlatch.spec.protocol import RULES, phase, status
 from kvlatch.spec.protocols import PROTOCOLS
-from kvlatch.spec.ranks import RANKS
 from kvlatch.spec.room import ROOM
 from kvlatch.spec.schema import ANY
 
@@ -41,10 +41,19 @@ LENGTHS = {
     "voted, not written": 4,
     "reason left behind": 5,
     "loop that ends": 4,
+    "released with the failure": 6,
+    "any end counts": 6,
+    "missed late": 5,
+    "clock before queue": 8,
+    "registered late": 5,
+    "waits for ever": 2,
 }
 """The shortest run of each that breaks its property."""
 
-RECOMMENDED = {"room": LATCH, "ranks": RANKS.designs["ranks-latch"]}
+RECOMMENDED = {
+    "room": LATCH,
+    **{name: protocol.designs[f"{name}-latch"] for name, protocol in PROTOCOLS.items() if name != "room"},
+}
 
 EACH = pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
 

@@ -12,7 +12,8 @@ import z3
 
 from kvlatch.proofs import solvers
 from kvlatch.proofs.induction import Claim, Invariant, Obligation, Step, new_solver
-from kvlatch.proofs.mutants import MUTANTS, Mutant, changed, without
+from kvlatch.proofs.mutants import MUTANTS
+from kvlatch.proofs.mutation import Mutant, changed, without
 from kvlatch.proofs.parametric import AnyNumber, footprint
 from kvlatch.proofs.search import explore
 from kvlatch.proofs.sorts import Sorts, elements
@@ -20,13 +21,13 @@ from kvlatch.proofs.verdicts import Case, Proved, Unknown, earn
 from kvlatch.proofs.worlds import WORLDS
 from kvlatch.spec.designs import DESIGNS, Design
 from kvlatch.spec.lemmas import BY_NAME as BY_LEMMA
-from kvlatch.spec.lemmas import LEMMAS, implies, some_worker
+from kvlatch.spec.lemmas import LEMMAS
 from kvlatch.spec.model import ANY, EVERY, HERE, Action, Instance, Machine, job_room, named
 from kvlatch.spec.properties import BY_NAME, PROPERTIES
 from kvlatch.spec.protocol import RULES, chunk, job, job_gen, pages, phase, stale, worker
 from kvlatch.spec.room import ROOM
 from kvlatch.spec.schema import AnyDesign, Atomicity, Lemma, Property, Rule
-from kvlatch.spec.terms import TRUE, All, ForAll, Label, Term, ThisChunk, Var, free, where
+from kvlatch.spec.terms import TRUE, All, ForAll, Label, Term, ThisChunk, Var, free, implies, some, where
 
 LATCH = DESIGNS["latch"]
 SETTLEMENT = BY_NAME["settlement"]
@@ -138,7 +139,7 @@ def test_without_a_lemma_nothing_is_proved() -> None:
         (phase == "new", False),
         (phase == "boot", True),
         (worker == "transferring", False),
-        (some_worker(worker == "idle"), True),
+        (some("worker", worker == "idle"), True),
         (ForAll("worker", worker == "transferring"), False),
     ],
     ids=["first", "not first", "of nobody", "there is nobody", "of all of nobody"],
@@ -155,7 +156,7 @@ def test_at_first_no_worker_serves_the_room(claim: Term, open_: bool) -> None:
 
 def test_an_idle_worker_may_leave() -> None:
     """Nobody can count on an idle worker: that some worker is idle breaks by ``leave``, as it does by being taken."""
-    invariant = claimed(THEORY, [Lemma("somebody is idle", some_worker(worker == "idle"))])
+    invariant = claimed(THEORY, [Lemma("somebody is idle", some("worker", worker == "idle"))])
     broken = opened(invariant, invariant.inductive)
     assert "step leave" in broken
     takes = {"step take", "step take_stale", "step take_stale.more"}
@@ -164,7 +165,7 @@ def test_an_idle_worker_may_leave() -> None:
 
 def test_a_worker_that_is_busy_here_does_not_leave() -> None:
     """That some worker transfers breaks only where that worker itself goes on."""
-    invariant = claimed(THEORY, [Lemma("somebody transfers", some_worker(worker == "transferring"))])
+    invariant = claimed(THEORY, [Lemma("somebody transfers", some("worker", worker == "transferring"))])
     broken = opened(invariant, invariant.inductive)
     assert {name.partition(" worker")[0] for name in broken} == {"step complete", "step break"}
 
@@ -309,7 +310,7 @@ def test_every_design_is_accepted(design: Design) -> None:
     "claim",
     [
         implies(worker == "taken", ~ForAll("other worker", worker == "idle")),
-        ~(worker == "taken") | ((phase == "boot") & some_worker(worker == "idle")),
+        ~(worker == "taken") | ((phase == "boot") & some("worker", worker == "idle")),
         ~((worker == "taken") & ForAll("worker", worker != "idle")),
     ],
     ids=["another", "some", "not all"],
@@ -326,7 +327,7 @@ def test_for_each_worker_there_is_another_is_refused(claim: Term) -> None:
     "claim",
     [
         implies(worker == "taken", ForAll("other worker", worker == "idle")),
-        implies(phase == "boot", some_worker(worker == "idle")),
+        implies(phase == "boot", some("worker", worker == "idle")),
         implies(ForAll("worker", worker == "idle"), pages == "none"),
         TRUE,
     ],
@@ -342,7 +343,7 @@ def test_what_is_decidable_is_accepted(claim: Term) -> None:
 def test_any_number_of_workers_is_no_machine_to_run() -> None:
     """There is no state to enumerate: whoever tries is told so."""
     on = THEORY.machine
-    for formula in (ForAll("worker", worker == "idle"), some_worker(worker == "idle")):
+    for formula in (ForAll("worker", worker == "idle"), some("worker", worker == "idle")):
         with pytest.raises(TypeError, match="no concrete states"):
             on.holds(on.model.claim(formula), on.initial())
 
@@ -502,7 +503,7 @@ def test_a_request_must_not_come_before_the_last_has_settled() -> None:
 
 def test_other_rooms_must_not_hold_this_one_up() -> None:
     """A scheduler that waits for a worker to stay may be disabled by one that leaves; and nobody counts on it."""
-    hostage = changed("settle_success", when=(phase == "inflight") & some_worker(worker == "idle"))
+    hostage = changed("settle_success", when=(phase == "inflight") & some("worker", worker == "idle"))
     proof = claimed(theory_of(hostage))
     held = [each for each in proof.obligations(SETTLEMENT) if each.name.startswith("fair ")]
     assert opened(proof, held) == {"fair leave"}

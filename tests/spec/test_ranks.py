@@ -7,7 +7,8 @@ from itertools import product
 import pytest
 
 from kvlatch.proofs.induction import Invariant
-from kvlatch.proofs.mutants import MUTANTS, Mutant
+from kvlatch.proofs.mutants import MUTANTS
+from kvlatch.proofs.mutation import Mutant
 from kvlatch.proofs.parametric import AnyNumber
 from kvlatch.proofs.search import explore
 from kvlatch.proofs.verdicts import Case, Proved, earn
