@@ -198,7 +198,7 @@ def arrow(change: Change, places: dict[str, tuple[float, float]], name: str) -> 
     suffix = "-harm" if change.harmful else ""
     rows = ", ".join(f"{actor}: {row}" for actor, row in change.rows)
     return (
-        f'<g class="{kind}" data-change="{change.before} {change.after}"><title>{rows}</title>'
+        f'<g class="{kind}" data-change="{change.before}; {change.after}"><title>{rows}</title>'
         f'<path d="M{x1:.1f},{y1:.1f} Q{middle[0]:.1f},{middle[1]:.1f} {x2:.1f},{y2:.1f}" '
         f'marker-end="url(#{name}{suffix})"/><text class="letters" x="{x:.1f}" y="{y:.1f}">{letters}</text></g>'
     )

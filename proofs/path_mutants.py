@@ -40,6 +40,7 @@ PATH_MUTANTS: Final = (
         "any end counts", "decode-complete",
         "Decode counts the reports of senders, whatever they say.",
         changed("conclude_success", when=ForAll("sender", decode.report == "read"), of=decode.DECODE),
+        also=("decode-settles",),
     ),
     of_decode(
         "missed late", "decode-sticky",

@@ -345,7 +345,7 @@ def diagrams(site: Path) -> dict[tuple[str, str], Diagram]:
     found = {}
     for figure in (site / "states.html").read_text(encoding="utf-8").split('<figure class="states">')[1:]:
         (name,) = re.findall(r"Status changes of (\S+), (\w+):", figure)
-        arrows = re.findall(r'<g class="(\w+)" data-change="(\w+) (\w+)">', figure.partition("</figure>")[0])
+        arrows = re.findall(r'<g class="(\w+)" data-change="(\w+); (\w+)">', figure.partition("</figure>")[0])
         harmful = frozenset((before, after) for kind, before, after in arrows if kind == "harm")
         found[name] = Diagram(frozenset((before, after) for _, before, after in arrows), harmful)
     return found
@@ -378,7 +378,7 @@ def test_every_protocol_has_its_diagrams(site: Path) -> None:
         drawn: dict[str, set[tuple[str, str, str]]] = {}
         named = rf'aria-label="{protocol.name}, (?:where the|the state) ([\w ]+?)(?: is)?: \d+ changes"(.*?)</figure>'
         for name, figure in re.findall(named, page, re.DOTALL):
-            arrows = re.findall(r'data-change="(\S+) (\S+)"><title>(.*?)</title>', figure)
+            arrows = re.findall(r'data-change="([^";]+); ([^";]+)"><title>(.*?)</title>', figure)
             drawn[name] = {(before, after, row) for before, after, rows in arrows for row in rows.split(", ")}
         assert len(drawn) >= 3
         design = next(one for one in protocol.designs.values() if f"The design is {one.name}, " in page)
