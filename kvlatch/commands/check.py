@@ -23,7 +23,7 @@ from kvlatch.commands.exits import USAGE, VIOLATED, Failure
 
 if TYPE_CHECKING:
     from kvlatch.commands.report import Finding
-    from kvlatch.reference.logs.check import Report
+    from kvlatch.reference.logs.report import Report
 
 _STDIN: Final = "-"
 _SUFFIXES: Final = (".ndjson", ".jsonl", ".gz", ".zst", ".parquet", ".arrow")

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from kvlatch.reference.live.records import Counts, Death, Request
-from kvlatch.reference.logs.check import Report as LogReport
+from kvlatch.reference.logs.report import Report as LogReport
 
 
 @attrs.frozen

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -19,15 +20,18 @@ import numpy as np
 import numpy.typing as npt
 
 from kvlatch.reference.arrays import device as arrays
-from kvlatch.reference.laws import LAWS, Broken, Judgement, Kept, NotJudged, exit_code
 from kvlatch.reference.logs.codes import EVENTS, SILENT
 from kvlatch.reference.logs.columns import ColumnLog, NotATable
-from kvlatch.reference.logs.ending import Ending, ending, reasons
+from kvlatch.reference.logs.ending import UNSEEN, Ending, ending
 from kvlatch.reference.logs.events import LIVE, STATUSES, TABLE_OPS, CannotCheck, Event, LogError, Room
-from kvlatch.reference.logs.judge import NO_PIN, QUIET, Finding, Judge, Table
-from kvlatch.reference.logs.laws import MERGE, PROFILES
+from kvlatch.reference.logs.files import File
+from kvlatch.reference.logs.finding import Finding
+from kvlatch.reference.logs.judge import QUIET, Judge, Table
+from kvlatch.reference.logs.laws import PROFILES
 from kvlatch.reference.logs.order import Order
+from kvlatch.reference.logs.parts import Part, Stop
 from kvlatch.reference.logs.read import Log, TextLog, open_log
+from kvlatch.reference.logs.report import Report
 from kvlatch.reference.logs.rooms import DEVICE_BLOCK, Rooms, Tables
 from kvlatch.spec.designs import Design
 from kvlatch.spec.schema import Profile
@@ -35,67 +39,6 @@ from kvlatch.spec.schema import Profile
 Engine = Literal["auto", "judge", "numpy", "fast", "gpu"]
 _SMALL: Final = 1 << 24
 """Bytes of columns below which loading numba takes longer than checking them with NumPy."""
-SHOWN: Final = 10
-"""Rooms that are listed under a broken law."""
-
-
-@attrs.frozen(kw_only=True)
-class Report:
-    """What the logs show. ``error`` says where they could not be read any further: all else is about what came before.
-
-    ``findings`` are the first of each law in each room, in the order of the log. ``final`` counts entries by the status
-    last observed (``unobserved``: in none, or not since their last create), ``running`` those that are on their way,
-    ``left`` all that are in a table at the end; ``silent`` events observe nothing. ``disorder`` says how the order of
-    the log and its times disagree. ``seconds`` is the time for reading and judging.
-    """
-
-    path: str
-    unit: str
-    version: int
-    profile: Profile
-    design: str | None
-    engine: str
-    quiet: float
-    seconds: float
-    events: int
-    silent: int
-    rooms: int
-    tables: int
-    findings: tuple[Finding, ...]
-    judgements: tuple[Judgement, ...]
-    merged: int
-    """Writes of how many rooms were held against the merge of ``design``."""
-    final: dict[str, int]
-    running: int
-    left: int
-    disorder: tuple[str, ...]
-    error: str | None
-
-    @property
-    def laws(self) -> dict[str, int]:
-        """In how many rooms each broken law is broken."""
-        return dict(Counter(finding.law for finding in self.findings))
-
-    @property
-    def violations(self) -> tuple[Finding, ...]:
-        """What an event broke: the first finding of each room."""
-        first: dict[tuple[str | None, str | None, Room], Finding] = {}
-        for finding in self.findings:
-            if finding.line:
-                first.setdefault((finding.node, finding.rank, finding.room), finding)
-        return tuple(first.values())
-
-    @property
-    def pinned(self) -> tuple[Finding, ...]:
-        """The rooms that are pinned at the end."""
-        return tuple(finding for finding in self.findings if finding.law == NO_PIN)
-
-    @property
-    def exit_code(self) -> int:
-        """As for every judge; 2 if the log could not be read to its end."""
-        if self.error:
-            return 2
-        return 1 if MERGE in self.laws else exit_code(self.judgements)
 
 
 @attrs.define(eq=False)
@@ -103,32 +46,42 @@ class _Run:
     """What is common to all ways of checking."""
 
     judge: Judge
-    order: Order = attrs.field(factory=Order)
+    part: Part | None = None
+    until: Stop | None = None
     progress: Callable[[int, int], None] | None = None
     found: Callable[[Finding], None] | None = None
-    error: str = ""
+    order: Order = attrs.field(factory=Order)
+    stop: Stop | None = None
 
     def whole(self, log: Log, wanted: Callable[[Event], bool] | None, *, following: bool) -> None:
         """Judge every event of a log, up to its first fault; of one that is followed, up to an interrupt."""
+        here = self.until if self.until and self.until.log == self.judge.log else None
         try:
-            for events, done in log.batches():
+            for batch in log.batches(self.part, here.line if here else None):
                 told = len(self.judge.findings)
-                ordered = self.order.of(events)
+                ordered = self.order.of(batch.events)
                 self.judge.feed(ordered if wanted is None else filter(wanted, ordered))
+                for glimpse in batch.others:
+                    self.judge.pass_by(glimpse)
                 if self.found:
                     for finding in self.judge.findings[told:]:
                         self.found(finding)
                 if self.progress:
-                    self.progress(done, log.total)
+                    self.progress(batch.done, log.total)
+            self.stop = here
         except LogError as fault:
-            self.error = str(fault)
+            self.fault(fault)
         except KeyboardInterrupt:
             if not following:
                 raise
 
+    def fault(self, fault: LogError) -> None:
+        """The log cannot be read any further."""
+        self.stop = Stop(self.judge.log, fault.line, str(fault))
+
 
 def check(
-    *paths: Path,
+    *paths: Path | str,
     profile: Profile = "first terminal wins",
     design: Design | None = None,
     quiet: float = QUIET,
@@ -138,14 +91,18 @@ def check(
     since: float | None = None,
     batch: int | None = None,
     follow: bool = False,
+    part: Part | None = None,
+    until: Stop | None = None,
     progress: Callable[[int, int], None] | None = None,
     found: Callable[[Finding], None] | None = None,
 ) -> Report:
     """Check logs as one, file after file. A fault in the middle is the report's ``error``; LogError if nothing is read.
 
-    ``quiet`` is in seconds; ``only`` names laws; ``rooms`` and ``since`` (a time) leave out all other events;
-    ``follow`` waits for more at the end of the last file. ``progress(done, total)`` is called after each batch,
-    ``found`` for each finding as soon as it is made. ValueError for an argument that makes no sense.
+    A path is one of this machine, ``-``, or a URL that fsspec opens. ``quiet`` is in seconds; ``only`` names laws;
+    ``rooms`` and ``since`` (a time) leave out all other events; ``follow`` waits for more at the end of the last file.
+    ``part`` judges some of the rooms only, and reports of all parts can be merged; ``until`` ends where another part
+    had to. ``progress(done, total)`` is called after each batch, ``found`` for each finding as soon as it is made.
+    ValueError for an argument that makes no sense.
     """
     if quiet <= 0 or not paths or (batch is not None and batch < 1):
         raise ValueError("quiet is at least a moment, a batch at least 1, and there is at least one log")
@@ -153,7 +110,7 @@ def check(
         raise ValueError(f"no profile is called {profile!r}: they are {', '.join(PROFILES)}")
     if engine not in ("auto", "judge", "numpy", "fast", "gpu"):
         raise ValueError(f"no engine is called {engine!r}: they are auto, judge, numpy, fast and gpu")
-    run = _Run(Judge(profile, design, quiet), progress=progress, found=found)
+    run = _Run(Judge(profile, design, quiet), part, until, progress, found)
     wanted = _wanted(rooms, since)
     screened: _Screened | None = None
     start = time.perf_counter()
@@ -162,12 +119,13 @@ def check(
         following = follow and number == len(paths) - 1
         rows = DEVICE_BLOCK if batch is None and engine == "gpu" else batch
         log = open_log(path, rows, follow=following)
+        run.judge.log = run.order.log = number
         run.judge.source = f"{path}, " if len(paths) > 1 else ""
         unit, version = log.unit, max(version, log.version)
         run.judge.declared |= log.declared
-        alone = len(paths) == 1 and wanted is None and engine != "judge"
+        alone = len(paths) == 1 and wanted is None and until is None and engine != "judge"
         if isinstance(log, ColumnLog) and log.is_table and alone:
-            name, screen = _screen(engine, Tables.of(design), "time" in log.columns, path.stat().st_size)
+            name, screen = _screen(engine, Tables.of(design), "time" in log.columns, File.of(path).size)
             screened = _Screened.of(log, screen, run)
         if screened is None:
             if engine not in ("auto", "judge"):
@@ -177,27 +135,18 @@ def check(
                 raise LogError(f"{path}: {says}; this one is judged event by event")
             name = "judge"
             run.whole(log, wanted, following=following)
-        if run.error:
+        if run.stop:
             break
     ended = ending(run.judge)
     if screened is not None:
         ended = screened.completed(ended)
-    seconds = time.perf_counter() - start
-    answers = tuple(_answers(ended, unit, paths, only, seconds))
-    disorder = [line.format(unit=unit) for line in run.judge.contradictions]
-    if run.order.moved:
-        moved = f"{run.order.moved:,} events came later in the log than in the time of their thread"
-        disorder.insert(
-            0, f"{moved}, and were judged in the order of time; the first: {run.order.first}".format(unit=unit)
-        )
     return Report(
-        path=", ".join(map(str, paths)), unit=unit, version=version, profile=profile,
-        design=design.name if design else None, engine=name, quiet=quiet, seconds=seconds,
+        paths=tuple(map(str, paths)), only=tuple(only), unit=unit, version=version, profile=profile,
+        design=design.name if design else None, engine=name, quiet=quiet, seconds=time.perf_counter() - start,
         events=screened.events if screened else run.judge.events,
-        silent=screened.silent if screened else run.judge.silent,
-        rooms=sum(ended.final.values()), tables=max(1, len(run.judge.tables)), findings=ended.findings,
-        judgements=answers, merged=ended.looks.get(MERGE, 0), final=dict(ended.final), running=ended.running,
-        left=ended.left, disorder=tuple(disorder), error=run.error or None,
+        silent=screened.silent if screened else run.judge.silent, tables=max(1, len(run.judge.tables)), ending=ended,
+        moved=run.order.moved, first_moved=run.order.first, contradictions=tuple(run.judge.contradictions),
+        stop=run.stop,
     )  # fmt: skip
 
 
@@ -211,49 +160,6 @@ def _wanted(rooms: Collection[Room], since: float | None) -> Callable[[Event], b
         return late and (not chosen or event.room in chosen)
 
     return wanted
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# Answers
-
-
-def _answers(
-    ended: Ending, unit: str, paths: Sequence[Path], only: Collection[str], seconds: float
-) -> Iterator[Judgement]:
-    """An answer for each law that was asked for."""
-    why = reasons(ended)
-    by_law: dict[tuple[str, str], list[Finding]] = {}
-    for finding in ended.findings:
-        by_law.setdefault((finding.law, finding.scenario), []).append(finding)
-    for law in LAWS:
-        scenarios = [scenario for of, scenario in by_law if of == law]
-        for scenario in scenarios or [""]:
-            if only and law not in only and f"{law}/{scenario}" not in only:
-                continue
-            found = by_law.get((law, scenario), [])
-            if found:
-                yield Judgement(law, _broken(found, unit, paths), scenario, seconds)
-            elif law not in ended.unsaid and ended.looks.get(law):
-                yield Judgement(
-                    law, Kept(ended.looks[law], "room" if ended.looks[law] == 1 else "rooms"), scenario, seconds
-                )
-            else:
-                reason = ended.unsaid.get(law) or why.get(law, "nothing was looked at")
-                yield Judgement(law, NotJudged(reason), scenario, seconds)
-
-
-def _broken(found: Sequence[Finding], unit: str, paths: Sequence[Path]) -> Broken:
-    """The first finding in a sentence, the first ten in the text, and how to see its room."""
-    first, count = found[0], len(found)
-    lines = [finding.text(unit) for finding in found[:SHOWN]]
-    if count > SHOWN:
-        lines.append(f"... and {count - SHOWN:,} more rooms")
-    rooms = "1 room" if count == 1 else f"{count:,} rooms"
-    log = " ".join(map(str, paths))
-    where = str(paths[0]) if len(paths) == 1 else None
-    again = f"kvlatch show {log} --room {first.room}" if len(paths) == 1 else ""
-    line = first.line if unit == "line" and first.line else None
-    return Broken(f"in {rooms}; {lines[0]}", "\n".join(lines), None, again, where, line)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -276,10 +182,14 @@ class _Screened:
         seen = np.zeros(256, bool)
         try:
             for part in log.table():
-                screen.feed(part.rooms, part.codes, part.times)
+                rooms, codes, times = part.rooms, part.codes, part.times
+                if run.part is not None:
+                    mine = run.part.of_keys(rooms)
+                    rooms, codes, times = rooms[mine], codes[mine], None if times is None else times[mine]
+                screen.feed(rooms, codes, times)
                 seen[part.codes] = True
-                self.events += len(part.codes)
-                self.silent += int(np.count_nonzero(part.codes >= SILENT))
+                self.events += len(codes)
+                self.silent += int(np.count_nonzero(codes >= SILENT))
                 if part.times is not None and len(part.times) and not np.isnan(part.times).all():
                     self.latest = max(float(np.nanmax(part.times)), self.latest or float("-inf"))
                 if run.progress:
@@ -287,28 +197,38 @@ class _Screened:
         except NotATable:
             return None
         except LogError as fault:
-            run.error = str(fault)
+            run.fault(fault)
         if self.latest is not None:
             screen.silent_since(self.latest - run.judge.quiet)
         table = run.judge.tables[None, None] = Table(None, None, run.judge.declared | _ops(seen))
         table.end = self.latest
         if len(screen.suspects()):
             try:
-                for events in log.of_rooms(screen.is_suspect):
+                for events in log.of_rooms(partial(_suspects, screen, run.part)):
                     run.judge.feed(run.order.of(events))
             except LogError as fault:
-                run.error = str(fault)
+                run.fault(fault)
         return self
 
     def completed(self, ended: Ending) -> Ending:
         """The ending of the suspects, with the counts of all other rooms."""
         looks = Counter(ended.looks)
         looks.update(self.screen.looks())
-        final = Counter({status or "unobserved": count for status, count in self.screen.final().items()})
+        final = Counter({status or UNSEEN: count for status, count in self.screen.final().items()})
         running = ended.running + sum(final[status] for status in LIVE)
         final.update(ended.final)
         left = sum(final[status] for status in STATUSES[:-1])
-        return attrs.evolve(ended, looks=dict(looks), final=dict(final), left=left, running=running)
+        every = {status: final[status] for status in (*STATUSES, UNSEEN)}
+        return attrs.evolve(ended, looks=looks, final=every, left=left, running=running)
+
+
+def _suspects(screen: Rooms, part: Part | None, rooms: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Which of the rooms have to be judged; the screen has seen those of the part only."""
+    if part is None:
+        return screen.is_suspect(rooms)
+    found = part.of_keys(rooms)
+    found[found] = screen.is_suspect(rooms[found])
+    return found
 
 
 def _ops(seen: npt.NDArray[np.bool_]) -> set[str]:

@@ -11,37 +11,48 @@ an offset is a crash of the process. What Arrow raises is a LogError.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import IO, Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
+from kvlatch.reference.logs.arrow import (
+    BATCHES,
+    NAMES,
+    arrow_file,
+    arrow_stream,
+    line_of,
+    parquet,
+    pyarrow_for,
+    raised,
+)
 from kvlatch.reference.logs.events import (
     KEY,
     OPS,
     STATUSES,
     TABLE_OPS,
     VERSIONS,
-    CannotCheck,
     Event,
     LogError,
     Names,
     declared,
 )
-from kvlatch.reference.logs.parse import Fault, event_of
+from kvlatch.reference.logs.files import File
+from kvlatch.reference.logs.parse import LONGEST_TIME, Fault, event_of, glance
+from kvlatch.reference.logs.parts import Batch, Glimpse, Part
 from kvlatch.reference.logs.prefetch import prefetched
 
 CHUNK: Final = 1 << 18
 """Rows read at a time; three columns of them are about 3 MB."""
 _EVENTS: Final = 1 << 14
 """Rows that are made into events at a time."""
-_NAMES: Final = ("string", "large_string", "dictionary")
-"""How types of columns of names begin."""
 _KNOWN: Final = ("room", "op", "status", "incoming", "node", "rank", "request", "chunk", "thread", "time", "peer",
                  "last", "error")  # fmt: skip
+_OF_TABLE: Final = ("room", "op", "status", "incoming", "thread", "time")
+"""Those that say all of an event of a status table."""
 
 
 @attrs.frozen(eq=False)
@@ -76,61 +87,68 @@ class ColumnLog:
     unit: str = "row"
 
     @classmethod
-    def of(cls, path: Path, magic: bytes, rows: int = CHUNK) -> ColumnLog:
+    def of(cls, path: File, magic: bytes, rows: int = CHUNK) -> ColumnLog:
         """LogError if the file is not whole, or has columns of which no event can be made."""
-        pa = _pyarrow(path)
-        reads = _parquet if magic == b"PAR1" else _arrow_stream if magic == b"\xff\xff\xff\xff" else _arrow_file
+        pa = pyarrow_for(path.name)
+        reads = parquet if magic == b"PAR1" else arrow_stream if magic == b"\xff\xff\xff\xff" else arrow_file
         try:
             schema, total = reads(path, pa)
             version, ops = _version(path, schema), _declared(path, schema)
             types = _types(path, schema)
-        except _raised(pa) as error:
-            raise LogError(f"{path}: cannot be read: {_line_of(error)}") from error
+        except raised(pa) as error:
+            raise LogError(f"{path}: cannot be read: {line_of(error)}") from error
         columns = tuple(name for name in _KNOWN if name in types)
         is_table = types["room"].startswith(("int", "uint")) and not {"node", "rank", "request"} & set(columns)
 
         def batches(wanted: Sequence[str], most: int) -> Iterator[tuple[Any, int]]:
-            return _READERS[reads](path, pa, list(wanted), most)
+            return BATCHES[reads](path, pa, list(wanted), most)
 
-        return cls(str(path), version, total, ops, columns, rows, is_table, batches)
+        return cls(path.name, version, total, ops, columns, rows, is_table, batches)
 
-    def batches(self) -> Iterator[tuple[list[Event], int]]:
-        """All events: see ``read.Log``."""
-        yield from self._events(None)
+    def batches(self, part: Part | None = None, until: int | None = None) -> Iterator[Batch]:
+        """See ``read.Log``."""
+        chosen = None if part is None else partial(_in_part, part)
+        yield from self._events(self.columns, min(self.rows, _EVENTS), chosen, until, glimpsed=True)
 
     def of_rooms(self, chosen: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.bool_]]) -> Iterator[list[Event]]:
-        """The events of some rooms, chosen by their keys in the screen."""
-        for events, _ in self._events(chosen):
-            yield events
+        """The events about the table of some rooms, chosen by their keys in the screen."""
+        wanted = [name for name in self.columns if name in _OF_TABLE]
+        for batch in self._events(wanted, self.rows, lambda rows: chosen(_rooms(rows)[0])):
+            yield batch.events
 
     def _events(
-        self, chosen: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.bool_]] | None
-    ) -> Iterator[tuple[list[Event], int]]:
-        pa, names = _pyarrow(Path(self.path)), Names()
+        self, wanted: Sequence[str], most: int, chosen: Callable[[Any], npt.NDArray[np.bool_]] | None,
+        until: int | None = None, *, glimpsed: bool = False,
+    ) -> Iterator[Batch]:  # fmt: skip
+        pa, names = pyarrow_for(self.path), Names()
         row = 1
-        most = self.rows if chosen is not None else min(self.rows, _EVENTS)
-        for batch, done in prefetched(self._guarded(self.columns, most)):
-            rows: Any = batch
-            lines: Sequence[int] = range(row, row + batch.num_rows)
+        for batch, done in prefetched(self._guarded(wanted, most)):
+            rows: Any = batch if until is None else batch.slice(0, until - row)
+            lines: Sequence[int] = range(row, row + rows.num_rows)
+            row += rows.num_rows
+            others: list[Glimpse] = []
             if chosen is not None:
-                mine = np.flatnonzero(chosen(_rooms(batch)[0]))
-                rows, lines = batch.take(pa.array(mine)), [row + at for at in mine.tolist()]
-            row += batch.num_rows
+                mine = chosen(rows)
+                others = _glimpses(rows, ~mine, names, self.version, pa) if glimpsed else []
+                lines = [lines[at] for at in np.flatnonzero(mine).tolist()]
+                rows = rows.filter(pa.array(mine))
             events: list[Event] = []
-            fault = ""
+            fault, at = "", 0
             for line, said in zip(lines, _plain(rows, pa).to_pylist(), strict=True):
                 try:
                     events.append(event_of(line, said, names, self.version))
                 except Fault as error:
-                    fault = f"{self.path}, row {line}: {error.in_columns}"
+                    fault, at = f"{self.path}, row {line}: {error.in_columns}", line
                     break
-            yield events, done
+            yield Batch(events, others, done)
             if fault:
-                raise LogError(fault)
+                raise LogError(fault, at)
+            if row == until:
+                return
 
     def table(self) -> Iterator[Columns]:
         """The events as arrays; NotATable if it turns out that there is more in the log than statuses."""
-        pa = _pyarrow(Path(self.path))
+        pa = pyarrow_for(self.path)
         wanted = [name for name in ("room", "op", "status", "incoming", "time") if name in self.columns]
         row = 1
 
@@ -144,107 +162,26 @@ class ColumnLog:
         for columns, fault in prefetched(decoded()):
             yield columns
             if fault:
-                raise LogError(fault)
+                raise LogError(fault, columns.row + len(columns.codes))
 
     def _guarded(self, wanted: Sequence[str], rows: int) -> Iterator[tuple[Any, int]]:
         """The batches; whatever Arrow raises is a LogError."""
-        pa = _pyarrow(Path(self.path))
+        pa = pyarrow_for(self.path)
         row = 0
         try:
             for batch, done in self._open(wanted, rows):
                 batch.validate(full=True)
                 yield batch, done
                 row += batch.num_rows
-        except _raised(pa) as error:
-            raise LogError(f"{self.path}, after row {row}: {_line_of(error)}") from error
+        except raised(pa) as error:
+            raise LogError(f"{self.path}, after row {row}: {line_of(error)}", row + 1) from error
 
 
 class NotATable(Exception):
     """The log has events that the screen does not know: everything has to be judged by the judge."""
 
 
-# --------------------------------------------------------------------------------------------------------------------
-# Files
-
-
-def _parquet(path: Path, _pa: Any) -> tuple[Any, int]:
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
-        return file.schema_arrow, file.metadata.num_rows
-
-
-def _parquet_batches(path: Path, pa: Any, wanted: list[str], rows: int) -> Iterator[tuple[Any, int]]:
-    import pyarrow.parquet as pq
-
-    schema = _parquet(path, pa)[0]
-    names = [name for name in wanted if str(schema.field(name).type).startswith(_NAMES)]
-    done = 0
-    # Without these two options a row group, or in time the whole file, would be held in memory.
-    with pq.ParquetFile(path, read_dictionary=names, pre_buffer=False, buffer_size=1 << 20) as file:
-        for batch in file.iter_batches(batch_size=rows, columns=wanted):
-            done += batch.num_rows
-            yield batch.select(wanted), done
-
-
-def _arrow_file(path: Path, pa: Any) -> tuple[Any, int]:
-    with pa.OSFile(str(path)) as source, pa.ipc.open_file(source) as reader:
-        return reader.schema, source.size()
-
-
-def _arrow_stream(path: Path, pa: Any) -> tuple[Any, int]:
-    with pa.OSFile(str(path)) as source, pa.ipc.open_stream(source) as reader:
-        return reader.schema, source.size()
-
-
-def _arrow_file_batches(path: Path, pa: Any, wanted: list[str], rows: int) -> Iterator[tuple[Any, int]]:
-    with pa.OSFile(str(path)) as source, pa.ipc.open_file(source) as reader:
-        for number in range(reader.num_record_batches):
-            yield from _cut(reader.get_batch(number), wanted, rows, source.tell())
-
-
-def _arrow_stream_batches(path: Path, pa: Any, wanted: list[str], rows: int) -> Iterator[tuple[Any, int]]:
-    with pa.OSFile(str(path)) as source, pa.ipc.open_stream(source) as reader:
-        for batch in reader:
-            yield from _cut(batch, wanted, rows, source.tell())
-
-
-def _cut(batch: Any, wanted: list[str], rows: int, done: int) -> Iterator[tuple[Any, int]]:
-    batch.validate(full=True)
-    for start in range(0, batch.num_rows, rows):
-        yield batch.slice(start, rows).select(wanted), done
-
-
-_READERS: Final[Mapping[Any, Callable[[Path, Any, list[str], int], Iterator[tuple[Any, int]]]]] = {
-    _parquet: _parquet_batches, _arrow_file: _arrow_file_batches, _arrow_stream: _arrow_stream_batches,
-}  # fmt: skip
-
-
-def compressed_stream(path: Path, source: IO[bytes] | Path) -> Any:
-    """What is in a .zst file, or in a pipe."""
-    pa = _pyarrow(path)
-    return pa.input_stream(str(source) if isinstance(source, Path) else source, compression="zstd")
-
-
-def _pyarrow(path: Path) -> Any:
-    try:
-        import pyarrow as pa
-        import pyarrow.ipc  # `pa.ipc` is there once it is imported
-    except ImportError as error:
-        raise CannotCheck(f"{path}: Parquet, Arrow and .zst are read with pyarrow: install kvlatch[logs]") from error
-    return pa
-
-
-def _raised(pa: Any) -> tuple[type[Exception], ...]:
-    """What Arrow raises on a damaged file: among others KeyError for a dictionary that is missing."""
-    return (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, OverflowError, KeyError, ValueError, TypeError)
-
-
-def _line_of(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
-
-
-def _version(path: Path, schema: Any) -> int:
+def _version(path: File, schema: Any) -> int:
     said = (schema.metadata or {}).get(KEY.encode(), b"%d" % VERSIONS[-1])
     if said not in {b"%d" % version for version in VERSIONS}:
         known = " and ".join(map(str, VERSIONS))
@@ -252,7 +189,7 @@ def _version(path: Path, schema: Any) -> int:
     return int(said)
 
 
-def _declared(path: Path, schema: Any) -> frozenset[str]:
+def _declared(path: File, schema: Any) -> frozenset[str]:
     said = (schema.metadata or {}).get(b"ops", b"")
     try:
         return declared({"ops": said.decode().split()})
@@ -260,7 +197,7 @@ def _declared(path: Path, schema: Any) -> frozenset[str]:
         raise LogError(f"{path}: {error}") from error
 
 
-def _types(path: Path, schema: Any) -> dict[str, str]:
+def _types(path: File, schema: Any) -> dict[str, str]:
     """The types of the columns; LogError if one is missing, is there twice, or cannot be right."""
     types = {name: str(schema.field(at).type) for at, name in enumerate(schema.names)}
     if len(types) < len(schema.names):
@@ -268,7 +205,7 @@ def _types(path: Path, schema: Any) -> dict[str, str]:
     for name in ("room", "op", "status"):
         if name not in types:
             raise LogError(f"{path}: no column {name!r}: it has {', '.join(types) or 'none'}")
-    if not types["room"].startswith(("int", "uint", *_NAMES)):
+    if not types["room"].startswith(("int", "uint", *NAMES)):
         raise LogError(f"{path}: column 'room' is of {types['room']}, and must be of integers or strings")
     return types
 
@@ -311,6 +248,30 @@ def _rooms(batch: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_] | N
         bad = nulls if bad is None else bad | nulls
     wide = values.astype(np.uint64 if values.dtype.kind == "u" else np.int64, copy=False)
     return wide.view(np.int64), bad
+
+
+def _in_part(part: Part, batch: Any) -> npt.NDArray[np.bool_]:
+    """Which rows are of rooms of that part."""
+    column = batch.column(batch.schema.names.index("room"))
+    if str(column.type).startswith(NAMES):
+        return part.of_names(column.to_pylist())
+    return part.of_keys(_rooms(batch)[0])
+
+
+def _glimpses(batch: Any, chosen: npt.NDArray[np.bool_], names: Names, version: int, pa: Any) -> list[Glimpse]:
+    """What the chosen rows say of their tables, one for each kind of row, with the latest of its times."""
+    said = [name for name in ("node", "rank", "op", "status") if name in batch.schema.names]
+    columns = {}
+    for name in said:
+        column = batch.column(batch.schema.names.index(name))
+        columns[name] = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    times = _times(batch, pa)
+    if times is None:
+        times = np.full(batch.num_rows, np.nan)
+    columns["time"] = pa.array(times, mask=~(np.abs(times) < LONGEST_TIME))
+    kinds = pa.table(columns).filter(pa.array(chosen)).group_by(said).aggregate([("time", "max")])
+    found = (glance({**row, "time": row["time_max"]}, names, version) for row in kinds.to_pylist())
+    return [glimpse for glimpse in found if glimpse is not None]
 
 
 def _numbers(

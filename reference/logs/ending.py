@@ -12,32 +12,26 @@ or pages of a request that was cleared that long ago. Both count only on a node 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import attrs
 
 from kvlatch.reference.laws import NO_CRASH, NO_DEADLOCK, TOLD_ONCE
+from kvlatch.reference.logs.ends import SCENARIO as BOTH_ENDS
 from kvlatch.reference.logs.ends import both_ends
 from kvlatch.reference.logs.entry import Entry, Life
 from kvlatch.reference.logs.events import LIVE, STATUSES, Room, name_of
-from kvlatch.reference.logs.judge import (
-    BIT,
-    HELD,
-    NO_GHOST,
-    NO_PIN,
-    ONE_OUTCOME,
-    REUSABLE,
-    SETTLEMENT,
-    Finding,
-    Judge,
-    Table,
-)
+from kvlatch.reference.logs.finding import Finding
+from kvlatch.reference.logs.judge import BIT, HELD, NO_GHOST, NO_PIN, ONE_OUTCOME, REUSABLE, SETTLEMENT, Judge, Table
 from kvlatch.reference.logs.laws import broken_in
 from kvlatch.spec.properties import BY_NAME
 from kvlatch.spec.status import ABSENT, B, F, S
 
 LEAK: Final = "leak"
+UNSEEN: Final = "unobserved"
+"""The last status of an entry that was observed in none, or not since its last create."""
 WHY: Final[Mapping[str, str]] = {
     "terminal-sticky": "no room was looked at again after it had been terminal",
     "no-resurrection": "no room was looked at again after it had failed",
@@ -60,18 +54,50 @@ _ENDED: Final = {"take", "end"}
 _TRANSFERS: Final = {"post", "arrive"}
 
 
+class Unsaid(NamedTuple):
+    """Why a finding does not count, and where it is: what the log would have to say."""
+
+    log: int
+    line: int
+    says: str
+
+
 @attrs.frozen
 class Ending:
     """All findings of a log, with the counts that go with them, and why the other laws could not be judged."""
 
     findings: tuple[Finding, ...]
     looks: Mapping[str, int]
-    unsaid: Mapping[str, str]
+    unsaid: Mapping[str, Unsaid]
     final: Mapping[str, int]
     left: int
     """Entries that are in a table at the end."""
     running: int
     """Those of them that are live and have not been silent for long: on their way."""
+
+    def merge(self, other: Ending) -> Ending:
+        """The ending of two parts of the rooms, each judged by itself."""
+        return Ending(
+            findings=tuple(sorted((*self.findings, *other.findings), key=_place)),
+            looks=Counter(self.looks) + Counter(other.looks),
+            unsaid={
+                law: min(one.unsaid[law] for one in (self, other) if law in one.unsaid)
+                for law in {**self.unsaid, **other.unsaid}
+            },
+            final={status: self.final.get(status, 0) + other.final.get(status, 0) for status in (*STATUSES, UNSEEN)},
+            left=self.left + other.left,
+            running=self.running + other.running,
+        )
+
+
+def _place(finding: Finding) -> tuple[int, int, int, str, str, str]:
+    """Findings in their order: at a line, at the end, of both ends. Those of one room that are alike keep theirs."""
+    room = f"{type(finding.room).__name__} {finding.room}"
+    if finding.line:
+        return 0, finding.log, finding.line, "", "", ""
+    if finding.scenario == BOTH_ENDS:
+        return 2, 0, 0, room, str(finding.rank), ""
+    return 1, 0, 0, str(finding.node), str(finding.rank), room
 
 
 def ending(judge: Judge) -> Ending:
@@ -79,10 +105,10 @@ def ending(judge: Judge) -> Ending:
     kept, unsaid = _that_count(judge)
     pinned, running, left = [], 0, 0
     looks = dict(judge.looks)
-    final = dict.fromkeys((*STATUSES, "unobserved"), 0)
+    final = dict.fromkeys((*STATUSES, UNSEEN), 0)
     for table in judge.tables.values():
         for room, entry in table.entries.items():
-            final[entry.status or "unobserved"] += 1
+            final[entry.status or UNSEEN] += 1
             left += entry.status not in (None, ABSENT)
             found = list(_left_behind(judge, table, room, entry))
             pinned += found
@@ -92,36 +118,44 @@ def ending(judge: Judge) -> Ending:
                 looks[law] = looks.get(law, 0) + 1
     both, pairs = both_ends(judge)
     looks[ONE_OUTCOME] = looks.get(ONE_OUTCOME, 0) + pairs
-    pinned.sort(key=lambda finding: (str(finding.node), str(finding.rank), str(finding.room)))
-    return Ending((*kept, *pinned, *both), looks, unsaid, final, left, running)
+    findings = tuple(sorted((*kept, *pinned, *both), key=_place))
+    return Ending(findings, Counter(looks), unsaid, final, left, running)
 
 
 def reasons(ended: Ending) -> dict[str, str]:
     """Why each law that nothing was looked at for was not judged."""
-    return {law: ended.unsaid.get(law, why) for law, why in WHY.items() if not ended.looks.get(law)}
+    return {
+        law: ended.unsaid[law].says if law in ended.unsaid else why
+        for law, why in WHY.items()
+        if not ended.looks.get(law)
+    }
 
 
-def _that_count(judge: Judge) -> tuple[list[Finding], dict[str, str]]:
+def _that_count(judge: Judge) -> tuple[list[Finding], dict[str, Unsaid]]:
     """The findings for which the log says enough; of the others, what it would have to say."""
-    kept, unsaid = [], {}
+    kept: list[Finding] = []
+    unsaid: dict[str, Unsaid] = {}
     sending = {place: bool(table.ops & _TRANSFERS) for place, table in judge.tables.items()}
     for finding in judge.findings:
         missing = finding.needs - judge.tables[finding.node, finding.rank].ops
         elsewhere = "waiting" in finding.needs and any(sending.values()) and not sending[finding.node, finding.rank]
+        room = name_of(finding.room, finding.node, finding.rank)
         if elsewhere:
-            unsaid[finding.law] = (
-                f"{name_of(finding.room, finding.node, finding.rank)} went from Bootstrapping to Success, and "
-                "transfers are logged in other tables, not in this one"
+            says = (
+                f"{room} went from Bootstrapping to Success, and transfers are logged in other tables, not in this one"
             )
         elif not missing:
             kept.append(finding)
+            continue
         elif "waiting" in missing:
-            unsaid[finding.law] = (
-                f"{name_of(finding.room, finding.node, finding.rank)} went from Bootstrapping to Success, and the log "
-                "has no write of WaitingForInput or Transferring and no transfer at all"
+            says = (
+                f"{room} went from Bootstrapping to Success, and the log has no write of WaitingForInput or "
+                "Transferring and no transfer at all"
             )
         else:
-            unsaid[finding.law] = f"no {' or '.join(sorted(missing))} is logged, which tells when a thread is through"
+            says = f"no {' or '.join(sorted(missing))} is logged, which tells when a thread is through"
+        found = Unsaid(finding.log, finding.line, says)
+        unsaid[finding.law] = min(unsaid.get(finding.law, found), found)
     return kept, unsaid
 
 

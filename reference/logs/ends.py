@@ -15,7 +15,8 @@ from typing import Final
 
 from kvlatch.reference.logs.entry import Entry, Life
 from kvlatch.reference.logs.events import Room
-from kvlatch.reference.logs.judge import ONE_OUTCOME, Finding, Judge
+from kvlatch.reference.logs.finding import Finding
+from kvlatch.reference.logs.judge import ONE_OUTCOME, Judge
 from kvlatch.spec.properties import BY_NAME
 from kvlatch.spec.status import F, S
 
@@ -31,12 +32,10 @@ def both_ends(judge: Judge) -> tuple[list[Finding], int]:
     if len({node for node, _ in judge.tables}) < 2:
         return [], 0
     rooms: dict[Room, dict[Node, dict[str | None, Entry]]] = {}
-    senders: set[Node] = set()
+    senders = {table.node for table in judge.tables.values() if table.sends}
     for table in judge.tables.values():
         for room, entry in table.entries.items():
             rooms.setdefault(room, {}).setdefault(table.node, {})[table.rank] = entry
-            if any(_sends(life) for life in (entry.life, *entry.past)):
-                senders.add(table.node)
     found, pairs = [], 0
     for room, nodes in rooms.items():
         if len(nodes) != 2:
@@ -56,10 +55,6 @@ def both_ends(judge: Judge) -> tuple[list[Finding], int]:
                     says = f"{said}: {BY_NAME[ONE_OUTCOME].says}"
                     found.append(Finding(ONE_OUTCOME, room, None, rank, 0, says, SCENARIO))
     return found, pairs
-
-
-def _sends(life: Life) -> bool:
-    return life.wire != "none" or (life.work is not None and (life.work.sent > 0 or life.work.posted))
 
 
 def _requests(one: Mapping[str | None, Entry], other: Mapping[str | None, Entry]) -> Iterator[tuple[Side, Side]]:

@@ -56,9 +56,16 @@ Room = int | str
 
 
 class LogError(ValueError):
-    """A log that cannot be read, or not any further: one line that says where and why."""
+    """A log that cannot be read, or not any further: one line that says where and why.
+
+    ``line`` is the first line (or row) that was not read, if it is known.
+    """
 
     exit_code: ClassVar[int] = 2
+
+    def __init__(self, says: str, line: int = 0) -> None:
+        super().__init__(says)
+        self.line = line
 
 
 class CannotCheck(LogError):

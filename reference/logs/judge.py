@@ -15,6 +15,7 @@ is not judged.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter
 from collections.abc import Iterable
 from typing import Final
@@ -24,7 +25,9 @@ import attrs
 from kvlatch.reference.laws import NO_CRASH, TOLD_ONCE
 from kvlatch.reference.logs.entry import Entry, Life
 from kvlatch.reference.logs.events import LIVE, STATUSES, TABLE_OPS, Event, Room, name_of
+from kvlatch.reference.logs.finding import Finding
 from kvlatch.reference.logs.laws import MERGE, Seen, broken_in, expected, of_profile
+from kvlatch.reference.logs.parts import Glimpse
 from kvlatch.spec.designs import Design
 from kvlatch.spec.properties import BY_NAME
 from kvlatch.spec.schema import Profile
@@ -32,6 +35,8 @@ from kvlatch.spec.status import ABSENT, B, F, S, T, W
 
 QUIET: Final = 300.0
 """Seconds without progress after which a live request is called pinned: SGLang's own time-outs are as long."""
+NAMED: Final = 100
+"""Contradictions that are named."""
 NO_GHOST, REUSABLE, NO_PIN, SETTLEMENT, ONE_OUTCOME = (
     "no-ghost", "room-reusable", "no-pin", "settlement", "one-outcome",
 )  # fmt: skip
@@ -40,44 +45,19 @@ _OF_TABLE: Final = ("terminal-sticky", "no-resurrection", "success-not-overwritt
 _OF_REQUEST: Final = (COMPLETE, HELD, ONCE, ONE_OUTCOME, WAKEUP, NO_GHOST)
 LAWS: Final = (*BY_NAME, NO_CRASH, TOLD_ONCE, MERGE)
 BIT: Final = {law: 1 << number for number, law in enumerate(LAWS)}
+SENDS: Final = ("enqueue", "post", "tell")
+"""What prefill does and decode does not."""
 NEEDS: Final = {COMPLETE: {"arrive"}, HELD: {"arrive"}, WAKEUP: {"end"}}
 """Operations without which a log that breaks a law may only be one that does not say enough."""
 
 
-@attrs.frozen
-class Finding:
-    """A law that is broken in one entry, at one line; ``before`` and ``after`` are statuses where they broke it.
+class Table:
+    """The entries of one rank of one node; ``end`` is the time of its last event, ``ops`` what has been logged.
 
-    ``needs`` are operations that must be logged somewhere in that table for the finding to count.
+    ``sends``: chunks were queued or posted there, or decode was told something from there.
     """
 
-    law: str
-    room: Room
-    node: str | None
-    rank: str | None
-    line: int
-    sentence: str
-    scenario: str = ""
-    op: str = ""
-    incoming: str | None = None
-    before: str = ""
-    after: str = ""
-    needs: frozenset[str] = frozenset()
-    source: str = ""
-    """Which log it is in, where there are several."""
-
-    def text(self, unit: str) -> str:
-        """As a line: ``room 7, line 5: …``; ``room 7 is pinned: …`` where no line broke the law."""
-        room = name_of(self.room, self.node, self.rank)
-        if self.line:
-            return f"{room}, {self.source}{unit} {self.line}: {self.sentence}"
-        return f"{room} is {self.sentence}" if self.sentence.startswith("pinned:") else f"{room}: {self.sentence}"
-
-
-class Table:
-    """The entries of one rank of one node; ``end`` is the time of its last event, ``ops`` what has been logged."""
-
-    __slots__ = ("end", "entries", "node", "ops", "rank")
+    __slots__ = ("end", "entries", "node", "ops", "rank", "sends")
 
     def __init__(self, node: str | None, rank: str | None, declared: Iterable[str] = ()) -> None:
         self.node = node
@@ -85,6 +65,7 @@ class Table:
         self.entries: dict[Room, Entry] = {}
         self.end: float | None = None
         self.ops = set(declared)
+        self.sends = False
 
 
 @attrs.define(eq=False)
@@ -100,16 +81,14 @@ class Judge:
     tables: dict[tuple[str | None, str | None], Table] = attrs.field(factory=dict)
     findings: list[Finding] = attrs.field(factory=list)
     looks: Counter[str] = attrs.field(factory=Counter)
-    contradictions: list[str] = attrs.field(factory=list)
-    contradicted: int = 0
-    doubtful: int = 0
-    """Entries that got a status after their clear which nobody can say whose it is."""
-    untransferred: int = 0
-    """Entries that went from Bootstrapping to Success, in a log that does not say what a transfer is."""
+    contradictions: list[tuple[int, int, str]] = attrs.field(factory=list)
+    """With the log and the line of each; the first hundred, in that order."""
     declared: frozenset[str] = frozenset()
     """Operations that the log says it has, whether or not one of them occurs."""
     source: str = ""
     """Put before the line of a finding."""
+    log: int = 0
+    """The number of the log that the events are from."""
     events: int = 0
     silent: int = 0
 
@@ -126,14 +105,17 @@ class Judge:
             else:
                 self._of_request(table, entry, event)
 
-    def pass_by(self, event: Event) -> Table:
+    def pass_by(self, event: Event | Glimpse) -> Table:
         """Take in only what an event says of its table: what is logged there, and how long the log goes on."""
         table = self.tables.get((event.node, event.rank))
         if table is None:
             table = self.tables[event.node, event.rank] = Table(event.node, event.rank, self.declared)
-        table.ops.add(event.op)
-        if event.status in (W, T) and event.op in ("write", "create"):
+        op = event.op
+        table.ops.add(op)
+        if event.status in (W, T) and op in ("write", "create"):
             table.ops.add("waiting")
+        if op in SENDS:
+            table.sends = True
         if event.time is not None and (table.end is None or event.time > table.end):
             table.end = event.time
         return table
@@ -247,8 +229,6 @@ class Judge:
         newest = entry.life
         if status != ABSENT and newest.over and event.op != "create":
             if status == W and event.request is None:
-                if not newest.doubtful:
-                    self.doubtful += 1
                 entry.begin(None).doubtful = True
                 return []
             return [law for law in broken_in(Seen(status, phase="done")) if law == NO_GHOST]
@@ -378,17 +358,17 @@ class Judge:
         entry.broken |= BIT[law]
         self.findings.append(
             Finding(law, event.room, table.node, table.rank, event.line, sentence, scenario, event.op, event.incoming,
-                    before, after, frozenset(needs), self.source)
+                    before, after, frozenset(needs), self.source, self.log)
         )  # fmt: skip
 
     def _contradict(self, table: Table, event: Event, entry: Entry, before: str | None, status: str) -> None:
-        self.contradicted += 1
-        if len(self.contradictions) < 100:
-            room = name_of(event.room, table.node, table.rank)
-            self.contradictions.append(
-                f"{room}, {self.source}{{unit}} {event.line}: {status} stands after {before}, and its time, "
-                f"{event.time:g} s, is before {entry.time:g} s: the order is not known, and nobody is accused"
-            )
+        room = name_of(event.room, table.node, table.rank)
+        said = (
+            f"{room}, {self.source}{{unit}} {event.line}: {status} stands after {before}, and its time, "
+            f"{event.time:g} s, is before {entry.time:g} s: the order is not known, and nobody is accused"
+        )
+        insort(self.contradictions, (self.log, event.line, said))
+        del self.contradictions[NAMED:]
 
 
 def _later(one: float | None, other: float | None) -> float | None:

@@ -1,8 +1,9 @@
-"""The order of events: that of the log, but those of one thread in the order of their times.
+"""The order of events: that of the log, but what one thread did for one room in the order of its times.
 
 A thread does one thing after the other, and its clock tells in which order; a log is written by many threads, and a
-line may come late. The places of a thread's events stay what they are, among those of other threads: they are filled
-in the order of time. Events without a thread or a time stay where they are.
+line may come late. The places of a thread's events for a room stay what they are, among those of other threads: they
+are filled in the order of time. Events without a thread or a time stay where they are. Rooms are looked at one by one,
+because no law is about the order of two, so that a part of the rooms has the order that it has among all.
 """
 
 from __future__ import annotations
@@ -11,17 +12,19 @@ from collections.abc import Sequence
 
 import attrs
 
-from kvlatch.reference.logs.events import Event
+from kvlatch.reference.logs.events import Event, Room
 
 Thread = tuple[str | None, str | None, str]
 
 
 @attrs.define
 class Order:
-    """Orders a log batch by batch. ``moved`` counts events that stood in the wrong place, ``first`` says where."""
+    """Orders logs batch by batch. ``moved`` counts events that came late; ``first``: log, line, and a line of text."""
 
+    log: int = 0
+    """The number of the log that the events are from."""
     moved: int = 0
-    first: str = ""
+    first: tuple[int, int, str] | None = None
     _last: dict[Thread, float] = attrs.field(factory=dict)
 
     def of(self, events: Sequence[Event]) -> Sequence[Event]:
@@ -34,16 +37,32 @@ class Order:
                 latest = last.get(thread)
                 if latest is not None and event.time < latest:
                     late.add(thread)
-                    self.moved += 1
-                    self.first = self.first or f"{{unit}} {event.line}, thread {event.thread}: {event.time:g} s"
                 else:
                     last[thread] = event.time
-        if not late:
-            return events
+        return self._ordered(events, late) if late else events
+
+    def _ordered(self, events: Sequence[Event], late: set[Thread]) -> Sequence[Event]:
+        """The events, those of the late threads room by room in the order of their times."""
+        places: dict[tuple[Thread, Room], list[int]] = {}
+        for i, event in enumerate(events):
+            if event.time is not None and event.thread is not None:
+                thread = event.node, event.rank, event.thread
+                if thread in late:
+                    places.setdefault((thread, event.room), []).append(i)
         ordered = list(events)
-        for thread in late:
-            at = [i for i, e in enumerate(events) if e.time is not None and (e.node, e.rank, e.thread) == thread]
-            mine = sorted((events[i] for i in at), key=lambda event: event.time or 0.0)
-            for place, event in zip(at, mine, strict=True):
+        moved = []
+        for at in places.values():
+            latest = float("-inf")
+            for i in at:
+                time = events[i].time or 0.0
+                if time < latest:
+                    moved.append(i)
+                latest = max(latest, time)
+            for place, event in zip(at, sorted((events[i] for i in at), key=lambda e: e.time or 0.0), strict=True):
                 ordered[place] = event
+        if moved:
+            self.moved += len(moved)
+            first = events[min(moved)]
+            says = f"{{unit}} {first.line}, thread {first.thread}: {first.time:g} s"
+            self.first = self.first or (self.log, first.line, says)
         return ordered

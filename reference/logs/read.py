@@ -12,7 +12,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import sys
 import time
 import zlib
 from collections.abc import Iterator
@@ -21,15 +20,19 @@ from typing import IO, Any, Final, Protocol, cast
 
 import attrs
 
-from kvlatch.reference.logs.columns import CHUNK, ColumnLog, compressed_stream
+from kvlatch.reference.logs.arrow import compressed_stream
+from kvlatch.reference.logs.columns import CHUNK, ColumnLog
 from kvlatch.reference.logs.events import KEY, VERSIONS, Event, LogError, Names, declared
-from kvlatch.reference.logs.parse import Fault, event_of
+from kvlatch.reference.logs.files import File
+from kvlatch.reference.logs.parse import Fault, event_of, glance
+from kvlatch.reference.logs.parts import Batch, Glimpse, Part
 
 BATCH: Final = 1 << 13
 """Events of a text log that are read, ordered and judged together."""
-STDIN: Final = ("-", "/dev/stdin")
 _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_MAGIC: Final = 6
+"""Bytes at the start of a file that say what it is."""
 _LONGEST_LINE: Final = 1 << 16
 _LOOK_AGAIN: Final = 0.2
 """Seconds between two looks at a log that is being written: a file does not say when it has grown."""
@@ -53,29 +56,31 @@ class Log(Protocol):
     @property
     def declared(self) -> frozenset[str]: ...
 
-    def batches(self) -> Iterator[tuple[list[Event], int]]:
-        """The events, and how much of the log has been read with them. Can be gone through once.
+    def batches(self, part: Part | None = None, until: int | None = None) -> Iterator[Batch]:
+        """The events of a part of the rooms, or of all of them, before a line. Can be gone through once.
 
-        LogError where the log cannot be read any further, after the events before that place.
+        LogError where the log cannot be read any further, after the events before that place. What is wrong with an
+        event is found by the part that it is in.
         """
         ...
 
 
-def open_log(path: Path, batch: int | None = None, *, follow: bool = False) -> Log:
-    """The log in a file, or on standard input (``-``); LogError if it is none that can be read.
+def open_log(path: Path | str, batch: int | None = None, *, follow: bool = False) -> Log:
+    """The log in a file, at a URL, or on standard input (``-``); LogError if it is none that can be read.
 
     At most ``batch`` events are read at a time. ``follow`` waits at the end of an NDJSON file for more, until the
     process is interrupted.
     """
+    file = File.of(path)
     try:
-        start = _start(path)
+        start = file.start(_MAGIC)
         if start.startswith((_PARQUET, _ARROW_FILE, _ARROW_STREAM)):
-            if str(path) in STDIN:
+            if file.piped:
                 raise LogError(f"{path}: columns cannot be read from a pipe: name the file")
             if follow:
                 raise LogError(f"{path}: only NDJSON can be followed while it is written")
-            return ColumnLog.of(path, start[:4], batch or CHUNK)
-        return TextLog.of(path, start, batch or BATCH, follow)
+            return ColumnLog.of(file, start[:4], batch or CHUNK)
+        return TextLog.of(file, start, batch or BATCH, follow)
     except OSError as error:
         raise LogError(f"{path}: {error.strerror or error}") from error
 
@@ -84,36 +89,25 @@ def is_log(path: Path) -> bool:
     """Whether a file begins as an event log does, of whatever version. A pipe is none: looking at it would empty it."""
     if not path.is_file():
         return False
-    start = _start(path)
+    file = File.of(path)
+    start = file.start(_MAGIC)
     if start.startswith((_PARQUET, _ARROW_FILE, _ARROW_STREAM)):
         return True
     try:
-        with _opened(path, start) as file:
-            header = _object(file.readline(_LONGEST_LINE))
+        with _opened(file, start) as lines:
+            header = _object(lines.readline(_LONGEST_LINE))
     except (LogError, *_BROKEN_STREAM):
         return False
     return isinstance(header, dict) and KEY in header
 
 
-def _start(path: Path) -> bytes:
-    if str(path) in STDIN:
-        buffered: Any = sys.stdin.buffer
-        start: bytes = buffered.peek(6)[:6]
-        return start
-    if not path.is_file():  # a device or a pipe has no start that could be looked at and left
-        return b""
-    with path.open("rb") as file:
-        return file.read(6)
-
-
-def _opened(path: Path, start: bytes) -> IO[bytes]:
+def _opened(file: File, start: bytes) -> IO[bytes]:
     """The text of a log, unpacked."""
-    source: Any = sys.stdin.buffer if str(path) in STDIN else path
     if start.startswith(_GZIP):
-        return cast("IO[bytes]", gzip.open(source))
+        return cast("IO[bytes]", gzip.open(file.open() if file.piped or file.remote else file.name))
     if start.startswith(_ZSTD):
-        return io.BufferedReader(compressed_stream(path, source), 1 << 16)
-    return cast("IO[bytes]", source if source is not path else path.open("rb"))
+        return io.BufferedReader(compressed_stream(file), 1 << 16)
+    return file.open()
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -136,51 +130,65 @@ class TextLog:
     unit: str = "line"
 
     @classmethod
-    def of(cls, path: Path, start: bytes, batch: int, follow: bool) -> TextLog:
+    def of(cls, source: File, start: bytes, batch: int, follow: bool) -> TextLog:
         """LogError if the header is not one, or of a version that this does not read."""
-        file = _opened(path, start)
+        file = _opened(source, start)
         try:
             text = file.readline(_LONGEST_LINE)
             version, names, ops = _header(text)
         except (LogError, *_BROKEN_STREAM) as error:
             file.close()
             said = str(error) if isinstance(error, LogError) else f"cannot be unpacked: {error}"
-            raise LogError(f"{path}, line 1: {said}") from error
-        plain = not start.startswith((_GZIP, _ZSTD)) and path.is_file()
-        total = path.stat().st_size if plain else 0
-        return cls(str(path), version, total, ops, names, file, len(text), batch, follow)
+            raise LogError(f"{source}, line 1: {said}") from error
+        total = 0 if start.startswith((_GZIP, _ZSTD)) else source.size
+        return cls(source.name, version, total, ops, names, file, len(text), batch, follow)
 
-    def batches(self) -> Iterator[tuple[list[Event], int]]:
+    def batches(self, part: Part | None = None, until: int | None = None) -> Iterator[Batch]:
         """See :class:`Log`. The file is closed at the end."""
         line, done = 1, self._header
         fault = ""
+        text = b""
         with self._file:
-            while not fault:
+            while not fault and line + 1 != until:
                 events: list[Event] = []
-                text = b""
-                while len(events) < self._size:
+                others: list[Glimpse] = []
+                first = line
+                while line - first < self._size and line + 1 != until:
                     try:
-                        text = self._line() if not events else self._file.readline(_LONGEST_LINE)
+                        text = self._line() if line == first else self._file.readline(_LONGEST_LINE)
                         if not text:
                             break
                         line += 1
                         done += len(text)
-                        events.append(event_of(line, json.loads(text), self.names, self.version))
+                        self._take(line, json.loads(text), part, events, others)
                     except Fault as error:
                         fault = f"{self.path}, line {line}: {error}"
                         break
                     except _BROKEN_STREAM as error:
                         fault = f"{self.path}, after line {line}: cannot be read any further: {error}"
+                        line += 1
                         break
                     except (ValueError, AttributeError, RecursionError):
                         fault = f"{self.path}, line {line}: {_no_object(text)}"
                         break
-                if events or not text:
-                    yield events, done
+                if line != first or not text:
+                    yield Batch(events, others, done)
                 if not text and not self._follow:
                     break
         if fault:
-            raise LogError(fault)
+            raise LogError(fault, line)
+
+    def _take(self, line: int, said: Any, part: Part | None, events: list[Event], others: list[Glimpse]) -> None:
+        """An event of the part, or what one of another part says of its table. Fault if it is neither."""
+        room = said.get("room")
+        mine = part is None or type(room) not in (int, str) or room in part
+        glimpse = None if mine else glance(said, self.names, self.version)
+        if glimpse is not None:
+            others.append(glimpse)
+        else:
+            event = event_of(line, said, self.names, self.version)
+            if mine:
+                events.append(event)
 
     def close(self) -> None:
         """For a log that is not gone through."""

@@ -15,7 +15,8 @@ import attrs
 
 from kvlatch.reference.logs.ending import ending
 from kvlatch.reference.logs.events import TABLE_OPS, Event, LogError, Room, name_of
-from kvlatch.reference.logs.judge import NO_PIN, QUIET, Finding, Judge
+from kvlatch.reference.logs.finding import Finding
+from kvlatch.reference.logs.judge import NO_PIN, QUIET, Judge
 from kvlatch.reference.logs.order import Order
 from kvlatch.reference.logs.read import BATCH, open_log
 from kvlatch.reference.story import Kind, Line, Story
@@ -66,8 +67,8 @@ def stories(
         judge.declared |= log.declared
         unit = log.unit
         try:
-            for events, done in log.batches():
-                for event in order.of(events):
+            for batched in log.batches():
+                for event in order.of(batched.events):
                     seen.add(event.room)
                     if event.room not in told:
                         judge.pass_by(event)
@@ -75,7 +76,7 @@ def stories(
                     judge.feed((event,))
                     told[event.room].add(event)
                 if progress:
-                    progress(done, log.total)
+                    progress(batched.done, log.total)
         except LogError as error:
             fault = str(error)
             break

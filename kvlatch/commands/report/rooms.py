@@ -9,8 +9,8 @@ from typing import Final
 
 from kvlatch.commands.explore import page
 from kvlatch.commands.report import Finding, anchors
-from kvlatch.reference.logs.check import Report
 from kvlatch.reference.logs.events import Room, name_of
+from kvlatch.reference.logs.report import Report
 from kvlatch.reference.logs.story import stories
 from kvlatch.reference.story import text
 from kvlatch.spec.designs import Design

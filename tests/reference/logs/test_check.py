@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from kvlatch.reference.logs import check as logs
 from kvlatch.reference.logs import columns
-from kvlatch.reference.logs.check import Report, check
+from kvlatch.reference.logs.check import check
 from kvlatch.reference.logs.events import STATUSES, TABLE_OPS, CannotCheck, LogError
+from kvlatch.reference.logs.files import File
 from kvlatch.reference.logs.laws import PROFILES
+from kvlatch.reference.logs.report import Report
 from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.schema import Profile
 from tests.reference.logs.log_files import WRITERS, Row, arrow_file, arrow_table, ndjson, parquet, rows_of
@@ -448,7 +450,7 @@ def test_a_chunk_of_columns_has_at_most_so_many_events(tmp_path: Path) -> None:
     table = arrow_table(rows_of(SEED) * 3)
     for write in WRITERS:
         path = write(tmp_path / "log", table)
-        parts = list(columns.ColumnLog.of(path, path.read_bytes()[:4], 5).table())
+        parts = list(columns.ColumnLog.of(File.of(path), path.read_bytes()[:4], 5).table())
         assert max(len(part.codes) for part in parts) <= 5
         assert [room for part in parts for room in part.rooms.tolist()] == table.column("room").to_pylist()
         assert parts[-1].row + len(parts[-1].codes) - 1 == table.num_rows

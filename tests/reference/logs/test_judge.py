@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from kvlatch.reference.logs.check import Report, check
+from kvlatch.reference.logs.check import check
 from kvlatch.reference.logs.ending import ending
 from kvlatch.reference.logs.events import OPS, TABLE_OPS, Event
 from kvlatch.reference.logs.judge import Judge
+from kvlatch.reference.logs.report import Report
 from kvlatch.reference.logs.runs import Recording
 from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.model import Instance, Machine

@@ -20,7 +20,7 @@ from tests.test_bugs import RETOLD, play
 
 
 def events_of(path: Path) -> list[Event]:
-    return [event for events, _ in open_log(path).batches() for event in events]
+    return [event for batch in open_log(path).batches() for event in batch.events]
 
 
 def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
