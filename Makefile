@@ -3,7 +3,7 @@ VENV   := .venv
 PIP    := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
 # What the tests need beside the package itself. What a missing extra is for is skipped, and says so.
-EXTRAS ?= dev,docs,fast,gpu,live,logs
+EXTRAS ?= dask,dev,docs,fast,gpu,live,logs
 
 # Each stamp stands for a finished install. An install that broke off leaves none, and the next
 # call starts again from an empty environment.

@@ -17,6 +17,7 @@ from kvlatch.commands.common import (
     junit_option,
     profile_option,
     progress,
+    refuse,
     sarif_option,
 )
 from kvlatch.commands.exits import USAGE, VIOLATED, Failure
@@ -45,16 +46,18 @@ _SUFFIXES: Final = (".ndjson", ".jsonl", ".gz", ".zst", ".parquet", ".arrow")
 @click.option("--engine", type=click.Choice(["auto", "judge", "numpy", "fast", "gpu"]), default="auto",
               show_default=True, help="What screens a log of columns; `judge` judges every event. "
               "`auto` never takes `gpu`, which has not run on one yet.")  # fmt: skip
+@click.option("--on", metavar="dask://HOST:PORT", help="Judge on the workers of a Dask scheduler, each a part of the "
+              "rooms; they read the logs themselves.")  # fmt: skip
 @junit_option
 @sarif_option
 @html_option
 @json_option()
 def check(
     logs: tuple[str, ...], profile: Any, design: str | None, only: tuple[str, ...], quiet: float,
-    rooms: tuple[int | str, ...], since: float | None, follow: bool, engine: Any, junit: Path | None,
+    rooms: tuple[int | str, ...], since: float | None, follow: bool, engine: Any, on: str | None, junit: Path | None,
     sarif: Path | None, html: Path | None, as_json: bool,
 ) -> int:  # fmt: skip
-    """Check event logs (NDJSON, also .gz, .zst or `-`; Parquet; Arrow; directories of them) against every law.
+    """Check event logs (NDJSON, also .gz, .zst or `-`; Parquet; Arrow; directories of them; URLs) against every law.
 
     Several logs are read one after the other, as one. For each law: in how many rooms it could have been broken, the
     rooms in which it is, or why it could not be judged.
@@ -64,25 +67,25 @@ def check(
     """
     from kvlatch.reference.laws import LAWS, UnknownLaw, select
     from kvlatch.reference.logs.check import check as check_logs
+    from kvlatch.reference.logs.cluster import check_on
     from kvlatch.reference.logs.events import LogError
 
     try:
         select([*LAWS, *(law for law in only if "/" in law and law.partition("/")[0] in LAWS)], only)
         paths = list(_files(logs))
+        how: dict[str, Any] = {
+            "profile": profile, "design": chosen_design(design), "quiet": quiet, "engine": engine, "only": only,
+            "rooms": rooms, "since": since,
+        }  # fmt: skip
         with progress(", ".join(logs)) as done:
-            report = check_logs(
-                *paths,
-                profile=profile,
-                design=chosen_design(design),
-                quiet=quiet,
-                engine=engine,
-                only=only,
-                rooms=rooms,
-                since=since,
-                follow=follow,
-                progress=None if follow else done,
-                found=(lambda finding: click.echo(finding.text("line"))) if follow and not as_json else None,
-            )
+            if on is not None:
+                refuse(("follow",), "with --on: a cluster checks logs that are whole")
+                report = check_on(on, *paths, progress=done, **how)
+            else:
+                report = check_logs(
+                    *paths, **how, follow=follow, progress=None if follow else done,
+                    found=(lambda finding: click.echo(finding.text("line"))) if follow and not as_json else None,
+                )  # fmt: skip
     except UnknownLaw as error:
         raise Failure(str(error), USAGE) from error
     except LogError as error:
@@ -95,12 +98,14 @@ def check(
     return _put(report, only, judgements.Output("kvlatch check", as_json, junit, sarif=sarif, html=html), timelines)
 
 
-def _files(logs: tuple[str, ...]) -> Iterator[Path]:
-    """The files that are named, and the logs in the directories that are, by name."""
+def _files(logs: tuple[str, ...]) -> Iterator[Path | str]:
+    """The files and URLs that are named, and the logs in the directories that are, by name."""
+    from kvlatch.reference.logs.files import is_url
+
     for name in logs:
         path = Path(name)
-        if name == _STDIN:
-            yield path
+        if name == _STDIN or is_url(name):
+            yield name
         elif path.is_dir():
             found = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES and file.is_file())
             if not found:

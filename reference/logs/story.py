@@ -47,7 +47,7 @@ def story(
 
 
 def stories(
-    paths: Sequence[Path],
+    paths: Sequence[Path | str],
     rooms: Collection[Room],
     *,
     profile: Profile = "first terminal wins",

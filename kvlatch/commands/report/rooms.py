@@ -10,6 +10,7 @@ from typing import Final
 from kvlatch.commands.explore import page
 from kvlatch.commands.report import Finding, anchors
 from kvlatch.reference.logs.events import Room, name_of
+from kvlatch.reference.logs.files import File
 from kvlatch.reference.logs.report import Report
 from kvlatch.reference.logs.story import stories
 from kvlatch.reference.story import text
@@ -19,7 +20,7 @@ _WORST: Final = 5
 """Rooms that are shown because they break most laws; besides them, the first room of each broken law."""
 
 
-def worst(report: Report, paths: Sequence[Path], design: Design | None) -> tuple[Finding, ...]:
+def worst(report: Report, paths: Sequence[Path | str], design: Design | None) -> tuple[Finding, ...]:
     """The rooms that break most laws and the first one of each law, told from a second pass over the logs.
 
     None if a log is a pipe, which cannot be read again.
@@ -33,7 +34,7 @@ def worst(report: Report, paths: Sequence[Path], design: Design | None) -> tuple
     most = sorted(broken, key=lambda room: len(broken[room]), reverse=True)[:_WORST]
     first = {name: room for room in reversed(broken) for name in broken[room]}
     rooms = list(dict.fromkeys([*most, *first.values()]))
-    if not rooms or not all(path.is_file() for path in paths):
+    if not rooms or not all(File.of(path).regular for path in paths):
         return ()
     told = stories(paths, rooms, profile=report.profile, design=design, quiet=report.quiet)
     names = [name_of(room) for room in rooms]
@@ -46,6 +47,6 @@ def worst(report: Report, paths: Sequence[Path], design: Design | None) -> tuple
     )  # fmt: skip
 
 
-def _again(paths: Sequence[Path], room: Room) -> str:
+def _again(paths: Sequence[Path | str], room: Room) -> str:
     """The command that shows a room; there is none for several logs."""
     return shlex.join(["kvlatch", "show", str(paths[0]), "--room", str(room)]) if len(paths) == 1 else ""
