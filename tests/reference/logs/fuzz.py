@@ -16,6 +16,8 @@ from kvlatch.reference.logs.events import LogError
 
 MEMORY = 4 << 30
 """Bytes of address space: a length that was mutated into terabytes is refused, not tried."""
+MOST = 500 << 10
+"""Kilobytes that may be in memory at any time."""
 
 
 def mutated(data: bytes, chance: random.Random) -> bytes:
@@ -48,6 +50,8 @@ def main() -> None:
         except LogError as error:
             if "\n" in str(error):
                 raise
+        if (peak := resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) > MOST:
+            sys.exit(f"{peak:,} KB were in memory")
 
 
 if __name__ == "__main__":
