@@ -75,7 +75,7 @@ class Transition:
         return z3.And(bad, z3.Not(z3.Or(fair)))
 
     def at(self, depth: int, formula: z3.BoolRef) -> z3.BoolRef:
-        """A formula about one step, said of the step of a run that comes after so many others."""
+        """A formula about one step, said of the step of a run that follows the first ``depth`` ones."""
         here, there = numbered(self.constants, depth), numbered(self.before.values.values(), depth + 1)
         following = zip(self.after.values.values(), there, strict=True)
         return z3.substitute(formula, *zip(self.constants, here, strict=True), *following)
@@ -87,7 +87,7 @@ class Transition:
 
 
 def numbered(constants: Iterable[z3.BitVecRef], depth: int) -> list[z3.BitVecRef]:
-    """The constants of the state after so many steps, or of the step from there."""
+    """The constants of the state after ``depth`` steps, or of the step from there."""
     return [z3.BitVec(f"{constant.decl().name()}!{depth}", constant.size()) for constant in constants]
 
 

@@ -9,7 +9,7 @@ For one design, the obligations are:
 * for settlement, one for each action: it makes the rank of ``ranking.py`` smaller, or begins a new life (``rank``).
 
 There are no primed variables: "after it" is a lemma with the action's terms in the place of what the action sets. This
-file is for an instance with so many workers; ``parametric.py`` says the same for any number of them.
+file is for a fixed number of workers; ``parametric.py`` says the same for any number of them.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def _session(invariant: Invariant, obligations: Iterable[tuple[Obligation, Itera
 
 
 def _by_cvc5(session: str, count: int) -> list[str]:
-    """cvc5's answer to each of so many questions; all unknown if it cannot read them."""
+    """cvc5's answer to each of the ``count`` questions of a session; all unknown if it cannot read them."""
     solver = cvc5.Solver(cvc5.TermManager())
     solver.setOption("incremental", "true")
     solver.setOption("fresh-binders", "true")  # one name is bound in many lemmas

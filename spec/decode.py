@@ -46,7 +46,7 @@ counts = Field("counts", "switch", ("every sender told", "every sender", "any se
 timer = Field("timer", "switch", ("fails", "finishes", "off"))
 """Time is up: the request fails; or the wait ends as if everything were there; or there is no limit."""
 poll = Field("poll", "switch", ("drain, conclude, deadline", "drain, deadline", "deadline first"))
-"""What does a poll look at first: the reports that are there, what they come to, or the clock?"""
+"""What does a poll look at first: the reports that are there, what they add up to, or the clock?"""
 heartbeat = Field("heartbeat", "switch", ("one step", "look, then write", "none"))
 """How does a sender's death reach the request?"""
 death = Field("death", "switch", ("ends its writes", "leaves its writes"))
@@ -104,7 +104,7 @@ complete = (
     | ((counts == "every sender") & ForAll("sender", succeeded))
     | ((counts == "any sender") & some("sender", succeeded))
 )
-"""What decode has read comes to a success."""
+"""What decode has read makes the request a success."""
 drained = ForAll("sender", report != "queued")
 arrived = report.in_("queued", "read") & (word == S)
 all_reported = some("sender", arrived) & ForAll("sender", (metadata == "left out") | arrived)

@@ -39,7 +39,7 @@ class Sizes:
         return int(getattr(self, f"{sort}s", 1))
 
     def crowded(self, count: int) -> Self:
-        """The same sizes with so many elements of the crowd, or ``ANY`` number."""
+        """The same sizes with ``count`` elements of the crowd; ``ANY`` stands for any number."""
         return attrs.evolve(self, **{f"{self.crowd}s": count}) if self.crowd else self
 
     def named(self, sort: str) -> range:
@@ -131,7 +131,7 @@ class World:
     sizes: Sizes
 
     def instance(self, count: int) -> Sizes:
-        """The instance of this world with so many elements of the crowd, or ``ANY`` number."""
+        """The instance of this world with ``count`` elements of the crowd; ``ANY`` stands for any number."""
         return self.sizes.crowded(count)
 
 
@@ -253,7 +253,7 @@ class Protocol:
 
     @property
     def proved_in(self) -> tuple[World, ...]:
-        """The worlds of proofs about any number, the largest first: with any number of requests, then with so many."""
+        """The worlds of proofs about any number: with any number of requests, then with as many as are searched."""
         most = self.bounded.sizes.count("request")
         if self.everything.sizes.count("request") == most:
             return (self.everything,) if self.crowd else ()

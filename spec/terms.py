@@ -240,7 +240,7 @@ class Algebra(Protocol[B, V]):
 
 
 class Enumerated:
-    """What the algebras have in common whose instances have so many of each sort: no quantifier is left."""
+    """The part shared by the algebras of finite instances, in which no quantifier is left."""
 
     __slots__ = ()
 
