@@ -97,7 +97,6 @@ class Manager:
 
     request_status: Any
     failure_records: Any
-    record_failure: Any
     _room_notify_targets: Any
     send_kv_status_message: Any
 
@@ -177,6 +176,14 @@ class Manager:
             self.fail(chunk.room, "its transfer infos are gone")
             return False
         return True
+
+    def record_failure(self, bootstrap_room: int, failure_reason: str) -> None:
+        """The reason of a failure; nobody would fetch that of a room that nobody has, or that has ended already."""
+        with self.latch:
+            opened = self.decodes or bootstrap_room in self.senders
+            ended = self.request_status.get(bootstrap_room) in TERMINAL
+            if opened and not ended and not self.works_for_another(bootstrap_room):
+                self.failure_records[bootstrap_room] = failure_reason
 
     def fail(self, room: int, reason: str) -> None:
         """The room's request has failed."""
@@ -267,6 +274,8 @@ class Sender:
             if not self.has_room or self.kv_mgr.senders.get(self.bootstrap_room) is not self:
                 return
             self.kv_mgr.tell_end(self)
+            if self.kv_mgr.request_status.get(self.bootstrap_room) == KVPoll.Success:
+                self.kv_mgr.failure_records.pop(self.bootstrap_room, None)  # of an abort that Success has forestalled
             parent: Any = super()
             parent.clear()
             self.kv_mgr.senders.pop(self.bootstrap_room, None)
