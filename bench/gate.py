@@ -1,13 +1,14 @@
 """The gate's own score: how many mechanical mutants of the engines their tests notice.
 
 ``python bench/gate.py [--seconds N] [--every N] [--results FILE]``. The mutants (``mutants.py``) are of the code that
-stands between a row and a verdict: grounding, the evaluator, the concrete semantics, search, induction and what makes a
-proof. Each is written into a copy of this checkout, and the tests that are named for its file run until one fails; they
-must pass where nothing is changed. A mutant that no test notices is listed, and counts as missed without an argument in
-``EQUIVALENT``.
+stands between a row and a verdict: grounding, the evaluator, the concrete semantics, search, induction and what makes
+a proof. Each is written into a copy of this checkout, and the tests that are named for its file run until one fails,
+those first that have noticed most so far; they must pass where nothing is changed. Each mutant is listed with the
+test that noticed it; one that no test notices counts as missed without an argument in ``EQUIVALENT``.
 
 A result is a line of the results file, with the hash of the mutant, so that a run goes on where the last one ended;
-``--every N`` takes every N-th mutant of a file. Exit code 1 if a mutant is missed, 3 if none was tried.
+what has survived is tried again once its tests have changed. ``--every N`` takes every N-th mutant of a file. Exit
+code 1 if a mutant is missed, 3 if none was tried.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import argparse
 import ast
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +35,7 @@ sys.path.insert(0, str(ROOT))
 
 from bench.mutants import Mutant, mutants  # noqa: E402  # after the path
 
+_PROMISING: Final = 5
 _COPIED: Final = ("spec", "proofs", "reference", "kvlatch", "tests", "bench", "pyproject.toml")
 
 
@@ -74,23 +78,46 @@ PARTS: Final = (
     _part("spec/model.py", "Model Fixed Concrete Machine", "build", "spec/test_model.py", "proofs/test_protocols.py"),
 )  # fmt: skip
 
+UNCHANGED: Final = "unchanged"
+"""The name of what is no mutant: the tests of a part must pass on it."""
+
 EQUIVALENT: Final[dict[str, str]] = {}
 """By file and name of a mutant, why nothing can tell it from the original."""
 
 
 @attrs.frozen
 class Result:
-    """What became of one mutant: ``noticed`` by a failing test, or in time-out; else it survived."""
+    """What became of one mutant: ``by`` is the test that failed, or says that they did not end; "" if it survived.
+
+    ``digest`` is a hash of the mutant, ``tests`` one of the tests.
+    """
 
     file: str
     name: str
     digest: str
-    noticed: bool
+    tests: str
+    by: str
+
+    @property
+    def noticed(self) -> bool:
+        """Some test failed, or none came to its end in time."""
+        return bool(self.by)
 
 
 def digest(part: Part, mutant: Mutant) -> str:
     """A name for a mutant that changes with its source."""
     return hashlib.sha256(f"{part.file}\0{mutant.name}\0{mutant.source}".encode()).hexdigest()[:16]
+
+
+def tests_of(part: Part) -> str:
+    """A name for the tests of a part that changes with them."""
+    texts = [(ROOT / "tests" / test).read_bytes() for test in part.tests]
+    return hashlib.sha256(b"\0".join(texts)).hexdigest()[:16]
+
+
+def unchanged(part: Part) -> Mutant:
+    """The file as it is, in the spelling of its mutants."""
+    return Mutant(UNCHANGED, ast.unparse(ast.parse((ROOT / part.file).read_text(encoding="utf-8"))))
 
 
 def of(part: Part, every: int) -> list[Mutant]:
@@ -105,20 +132,32 @@ def known(path: Path) -> dict[str, Result]:
     return {result.digest: result for result in (Result(**json.loads(line)) for line in lines)}
 
 
-def noticed(copy: Path, part: Part, mutant: Mutant, limit: float) -> bool:
-    """Whether the tests of a part fail, or do not end in time, where the mutant takes the place of its file."""
+def noticed(copy: Path, part: Part, mutant: Mutant, limit: float, first: Sequence[str] = ()) -> str:
+    """The test of a part that fails where the mutant takes the place of its file; "" if all pass in time.
+
+    The tests in ``first`` run before the others.
+    """
     target = copy / part.file
     original = target.read_text(encoding="utf-8")
     target.write_text(mutant.source, encoding="utf-8")
-    tests = [str(Path("tests") / test) for test in part.tests]
+    tests = [str(Path("tests") / test) for test in (*first, *part.tests)]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
     try:
-        done = subprocess.run(command, cwd=copy, capture_output=True, timeout=limit, check=False)
+        done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=limit, check=False)
     except subprocess.TimeoutExpired:
-        return True
+        return f"no end in {limit:.0f} s"
     finally:
         target.write_text(original, encoding="utf-8")
-    return done.returncode != 0
+    if done.returncode == 0:
+        return ""
+    failed = re.search(r"^(?:FAILED|ERROR) (?:tests/)?(\S+)", done.stdout, re.MULTILINE)
+    return failed[1] if failed else f"pytest ended with {done.returncode}"
+
+
+def promising(part: Part, found: Iterable[Result]) -> list[str]:
+    """The tests that have noticed most mutants of this part so far."""
+    counts = Counter(one.by.partition("[")[0] for one in found if one.file == part.file and "::" in one.by)
+    return [test for test, _ in counts.most_common(_PROMISING)]
 
 
 def _copy(folder: str) -> Path:
@@ -136,36 +175,40 @@ def run(results: Path, *, seconds: float, every: int, limit: float) -> list[Resu
     start = time.monotonic()
     before = known(results)
     found: list[Result] = []
-    sound = set[str]()
     queues = [[(part, mutant) for mutant in of(part, every)] for part in PARTS]
     in_turn = [queue[i] for i in range(max(map(len, queues))) for queue in queues if i < len(queue)]
     with tempfile.TemporaryDirectory() as folder, results.open("a", encoding="utf-8") as file:
         copy = _copy(folder)
-        for part, mutant in in_turn:
-            name = digest(part, mutant)
-            if name in before:
-                found.append(before[name])
-                continue
-            if time.monotonic() - start > seconds:
-                continue
-            if part.file not in sound:
-                unchanged = Mutant("unchanged", ast.unparse(ast.parse((ROOT / part.file).read_text(encoding="utf-8"))))
-                if noticed(copy, part, unchanged, limit):
-                    raise SystemExit(
-                        f"{part.file}: its tests fail, or take over {limit:.0f} s, where nothing is changed"
-                    )
-                sound.add(part.file)
-            result = Result(part.file, mutant.name, name, noticed(copy, part, mutant, limit))
-            found.append(result)
+
+        def stands(part: Part, mutant: Mutant) -> bool:
+            """There is a result: the mutant was noticed, or survived the tests that there are now."""
+            result = before.get(digest(part, mutant))
+            return result is not None and (result.noticed or result.tests == tests_of(part))
+
+        def judge(part: Part, mutant: Mutant) -> None:
+            by = noticed(copy, part, mutant, limit, promising(part, found))
+            if by and mutant.name == UNCHANGED:
+                raise SystemExit(f"{part.file}: where nothing is changed, this fails: {by}")
+            result = Result(part.file, mutant.name, digest(part, mutant), tests_of(part), by)
+            before[result.digest] = result
             file.write(json.dumps(attrs.asdict(result)) + "\n")
             file.flush()
+
+        for part, mutant in in_turn:
+            if not stands(part, mutant) and time.monotonic() - start <= seconds:
+                if not stands(part, unchanged(part)):
+                    judge(part, unchanged(part))
+                judge(part, mutant)
+            if stands(part, mutant):
+                found.append(before[digest(part, mutant)])
     return found
 
 
 def report(found: list[Result]) -> list[str]:
-    """The score by file, and each survivor with the argument for it, if there is one."""
+    """Each mutant with the test that noticed it, the score by file, and the survivors, each with its argument."""
     tried, caught = Counter(r.file for r in found), Counter(r.file for r in found if r.noticed)
-    lines = [f"{file:<24} {caught[file]:>4} of {tried[file]:>4} noticed" for file in sorted(tried)]
+    lines = [f"{result.file}: {result.name}  [{result.by}]" for result in found if result.noticed]
+    lines += [f"{file:<24} {caught[file]:>4} of {tried[file]:>4} noticed" for file in sorted(tried)]
     survivors = [result for result in found if not result.noticed]
     for result in survivors:
         why = EQUIVALENT.get(f"{result.file}: {result.name}", "missed")
