@@ -104,10 +104,15 @@ def design_of(name: str) -> AnyDesign:
 
 
 def room_design(name: str) -> Design:
-    """A design of the room protocol, as :func:`design_of` finds it; UnknownName if it is one of another protocol."""
+    """A design that a manager can follow, as :func:`design_of` finds it; UnknownName if it is not of the room protocol.
+
+    Nor can a manager follow one that has rows of its own.
+    """
     design = design_of(name)
     if not isinstance(design, Design):
         raise UnknownName(f"{name} is a design of the protocol {design.protocol!r}, and this is about 'room'")
+    if design.rows or design.without:
+        raise UnknownName(f"{name} has rows of its own, which only prove, show, replay and explore can follow")
     return design
 
 

@@ -9,17 +9,23 @@ from typing import Any, Final
 
 import attrs
 
+from kvlatch.reference import user_rows
 from kvlatch.reference.faults import Refused
 from kvlatch.reference.foreign.child import Work, loaded
 from kvlatch.reference.foreign.process import Child, Ended, Raised
 from kvlatch.reference.oracle.merge_table import as_merge
 from kvlatch.spec.designs import Design
 from kvlatch.spec.merges import KEEP, Table, table
-from kvlatch.spec.protocols import PROTOCOLS
+from kvlatch.spec.model import Machine
+from kvlatch.spec.protocols import PROTOCOLS, protocol_of
+from kvlatch.spec.room import ROOM
 from kvlatch.spec.schema import AnyDesign, Choice
 from kvlatch.spec.status import KVPoll
+from kvlatch.spec.steps import between_steps
 
-_PLAIN: Final = tuple(field.name for field in attrs.fields(Design) if field.name not in ("merge", "atomicities"))
+_PLAIN: Final = tuple(
+    field.name for field in attrs.fields(Design) if field.name not in ("merge", "atomicities", "rows", "without")
+)
 
 
 def user_design(name: str) -> AnyDesign:
@@ -42,14 +48,34 @@ def _read(name: str, _in: Path) -> tuple[AnyDesign, tuple[str | None, int | None
             found = child.answer()
         except (Ended, Raised) as end:
             raise Refused(f"{name}: {end}", 2) from end
+    protocol = PROTOCOLS[found.get("protocol", ROOM.name)]
+    changes = {"without": tuple(found.pop("without")), "rows": user_rows.loaded(found.pop("rows"), protocol)}
+    common: dict[str, Any] = {**changes, "atomicities": tuple(found.pop("atomicities"))}
+    where: tuple[str | None, int | None] = tuple(found.pop("place", (None, None)))
     if "protocol" in found:
-        first: Any = next(iter(PROTOCOLS[found["protocol"]].designs.values()))
-        choice = Choice(**{**found, "switches": first.switches, "atomicities": tuple(found["atomicities"])})
-        return choice, (None, None)
-    file, line = found.pop("place")
-    rows: Table = tuple(tuple(KEEP if one == KEEP else KVPoll[one] for one in row) for row in found.pop("merge"))
-    design = Design(**{**found, "merge": as_merge(rows), "atomicities": tuple(found["atomicities"])})
-    return design, (file, line)
+        first: Any = next(iter(protocol.designs.values()))
+        design: AnyDesign = Choice(**found, **common, switches=first.switches)
+    else:
+        rows: Table = tuple(tuple(KEEP if one == KEEP else KVPoll[one] for one in row) for row in found.pop("merge"))
+        design = Design(**found, **common, merge=as_merge(rows))
+    _runs(name, design)
+    return design, where
+
+
+def _runs(name: str, design: AnyDesign) -> None:
+    """Refused if its rows are none of its protocol's."""
+    try:
+        protocol = protocol_of(design)
+        for level in design.atomicities:
+            for rule in design.rows if level != "locked" else ():
+                if rule.write is not None and between_steps(rule) not in protocol.threads[rule.actor].pc.labels:
+                    raise ValueError(
+                        f"row {rule.name} writes, and in {level} it needs a place between reading and storing that the "
+                        "protocol lacks: claim locked only, or give it the name of the row whose place it takes"
+                    )
+            Machine.of(design, level, "orderly", protocol.worlds[0].instance(protocol.counts[0]), protocol)
+    except (TypeError, ValueError) as error:
+        raise Refused(f"{name}: {error}", 2) from error
 
 
 def child_reads(_work: Work, name: str) -> object:
@@ -60,7 +86,7 @@ def child_reads(_work: Work, name: str) -> object:
         members = {field: getattr(found, field) for field in _PLAIN}
         code = getattr(inspect.unwrap(found.merge), "__code__", None)
         where = (None, None) if code is None else (code.co_filename, code.co_firstlineno)
-        return members | {"merge": rows, "atomicities": list(found.atomicities), "place": where}
+        return members | {"merge": rows, "place": where} | _common(name, found)
     if type(found) is Choice:
         return _choice(name, found)
     kind = type(found).__name__
@@ -76,7 +102,17 @@ def _choice(name: str, found: Choice) -> object:
     known = [switch.name for switch in getattr(first, "switches", ())]
     if not isinstance(first, Choice) or [switch.name for switch in found.switches] != known:
         raise Refused(f"{name} has not the switches of the protocol {found.protocol}: {', '.join(known)}", 2)
-    return {
-        "name": found.name, "protocol": found.protocol, "chosen": dict(found.chosen),
-        "atomicities": list(found.atomicities), "says": found.says,
-    }  # fmt: skip
+    members = {"name": found.name, "protocol": found.protocol, "chosen": dict(found.chosen), "says": found.says}
+    return members | _common(name, found)
+
+
+def _common(name: str, found: Design | Choice) -> dict[str, object]:
+    """What designs of every protocol have."""
+    without: object = found.without
+    if not isinstance(without, tuple | list) or not all(isinstance(row, str) for row in without):
+        raise Refused(f"{name}: `without` is a tuple of names of rows, not {without!r}", 2)
+    try:
+        rows = user_rows.dumped(found.rows, PROTOCOLS[found.protocol])
+    except ValueError as error:
+        raise Refused(f"{name}: {error}", 2) from error
+    return {"atomicities": list(found.atomicities), "rows": rows, "without": list(without)}

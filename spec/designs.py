@@ -9,7 +9,7 @@ import attrs
 
 from kvlatch.spec import merges
 from kvlatch.spec.merges import Merge
-from kvlatch.spec.schema import Atomicity, Network
+from kvlatch.spec.schema import Atomicity, Network, Rule
 from kvlatch.spec.terms import Field
 
 # The open questions, as switches: the rules of the protocol read them like any other field.
@@ -58,7 +58,8 @@ class Design:
     """One design: a merge and a position for each switch, in each atomicity that it claims.
 
     ``Design("mine", first_terminal_wins, ("locked",), guard="fails")``: what is not said is as in ``seed-control``.
-    A position that its switch does not have raises TypeError, a merge with a hole in its table ValueError.
+    A position that its switch does not have raises TypeError, a merge with a hole in its table ValueError. ``rows``
+    and ``without`` change the protocol's rows (``schema.AnyDesign``).
     """
 
     protocol: ClassVar[str] = "room"
@@ -79,6 +80,8 @@ class Design:
     timeout: str = "bootstrapping"
     mark: str = "once"
     tell: str = "own"
+    rows: tuple[Rule, ...] = attrs.field(default=(), kw_only=True)
+    without: tuple[str, ...] = attrs.field(default=(), kw_only=True)
     says: str = attrs.field(default="", kw_only=True)
 
     def __attrs_post_init__(self) -> None:

@@ -18,5 +18,5 @@ def all_designs() -> dict[str, AnyDesign]:
 
 
 def protocol_of(design: AnyDesign) -> Protocol:
-    """The protocol that a design is a design of; KeyError if it is none that ships."""
-    return PROTOCOLS[design.protocol]
+    """The protocol that a design is a design of, with the rows that it changes; KeyError if it is none that ships."""
+    return PROTOCOLS[design.protocol].changed(design.rows, design.without)

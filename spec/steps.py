@@ -341,6 +341,8 @@ def _actions(rule: Rule, place: Place, ground: Grounding) -> Iterator[Action]:
         "", [pc == rule.at, when, level == "locked"],
         {**effects, **locked, pc: to, **({seen: outcome(locked[status])} if rule.result else {})},
     )  # fmt: skip
+    if between not in pc.labels:  # a row of a user's own: its design claims locked only
+        return
     yield action("read", [pc == rule.at, when, level != "locked"], {pc: Label(between), seen: status})
     finish = {**effects, **stored, pc: to, **forget}
     yield action("store", [pc == between, level == "split"], finish, fair=True)

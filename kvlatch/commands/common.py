@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from kvlatch.spec.designs import Design
+    from kvlatch.spec.schema import AnyDesign
 
 Decorator = Callable[[Callable[..., object]], Callable[..., object]]
 PIPED_WIDTH: Final = 160
@@ -153,10 +154,21 @@ ROOM_ID: Final = _RoomId()
 
 
 def chosen_design(name: str | None) -> Design | None:
+    """The design that was named, of which a manager or a log can be asked; Failure if it is none."""
     from kvlatch.proofs.prove import UnknownName, room_design
 
     try:
         return None if name is None else room_design(name)
+    except UnknownName as error:
+        raise Failure(str(error), USAGE) from error
+
+
+def design_of_trace(name: str | None) -> AnyDesign | None:
+    """The design that was named, of any protocol and with any rows; Failure if there is none."""
+    from kvlatch.proofs.prove import UnknownName, design_of
+
+    try:
+        return None if name is None else design_of(name)
     except UnknownName as error:
         raise Failure(str(error), USAGE) from error
 

@@ -28,7 +28,7 @@ import attrs
 import click
 
 from kvlatch.commands import show
-from kvlatch.commands.common import Number, chosen_design, refuse
+from kvlatch.commands.common import Number, chosen_design, design_of_trace, refuse
 from kvlatch.commands.exits import OK, USAGE, VIOLATED, Failure
 from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.published.sglang import scripts as sglang
@@ -37,7 +37,7 @@ from kvlatch.reference.published.wheels import PublishedError
 from kvlatch.spec import protocol
 from kvlatch.spec.designs import Design
 from kvlatch.spec.model import Action
-from kvlatch.spec.schema import Property
+from kvlatch.spec.schema import AnyDesign, Property
 from kvlatch.spec.status import ABSENT, F, S
 from kvlatch.spec.terms import fields
 from kvlatch.spec.traces import Run, Trace, TraceError, read, verify
@@ -164,7 +164,7 @@ def _either(phrases: Iterable[str]) -> str:
     return " or ".join(f"{phrase} ({times})" for phrase, times in counts.items())
 
 
-def on_spec(trace: Trace, design: Design | None = None) -> SpecReplay:
+def on_spec(trace: Trace, design: AnyDesign | None = None) -> SpecReplay:
     """Re-execute a trace on the spec; TraceError if the spec forbids it."""
     story = show.table(trace, design)
     steps = f"{trace.design}, {trace.atomicity}: all {len(story.lines)} steps are as the spec says"
@@ -260,7 +260,7 @@ def replay(
     try:
         run = read(trace)
         if target is None:
-            result: SpecReplay | Replay = on_spec(run, chosen_design(design))
+            result: SpecReplay | Replay = on_spec(run, design_of_trace(design))
         else:
             project, equal, version = target.partition("==")
             if project != "sglang" or not equal:

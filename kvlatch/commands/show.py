@@ -15,7 +15,17 @@ from typing import Any, Final
 import attrs
 import click
 
-from kvlatch.commands.common import ROOM_ID, chosen_design, console, json_option, profile_option, progress, put, refuse
+from kvlatch.commands.common import (
+    ROOM_ID,
+    chosen_design,
+    console,
+    design_of_trace,
+    json_option,
+    profile_option,
+    progress,
+    put,
+    refuse,
+)
 from kvlatch.commands.exits import OK, USAGE, Failure
 from kvlatch.reference.logs.events import LogError
 from kvlatch.reference.logs.read import is_log
@@ -205,7 +215,9 @@ def show(file: Path, room: int | str | None, as_mermaid: bool, design: str | Non
         refuse(("as_mermaid",), "with --json")
     if room is None:
         refuse(("profile",), "on a trace, which says itself what it breaks: it is for a log, with --room")
-    shown = _story(file, room, profile, chosen_design(design))
+        shown = _trace(file, design_of_trace(design))
+    else:
+        shown = _room(file, room, profile, chosen_design(design))
     if as_json:
         about = {"room": str(room)} if room is not None else {}
         click.echo(json.dumps({"file": str(file), **about, **shown.as_json()}))
@@ -216,14 +228,20 @@ def show(file: Path, room: int | str | None, as_mermaid: bool, design: str | Non
     return OK
 
 
-def _story(file: Path, room: int | str | None, profile: Any, design: Design | None) -> Story:
-    """The trace, or the room of the log; Failure for a file that is neither."""
+def _room(file: Path, room: int | str, profile: Any, design: Design | None) -> Story:
+    """The room of the log; Failure for a file that is none."""
+    if file.is_file() and not is_log(file):
+        raise Failure(f"{file} is not an event log, which --room is about; without it a trace is shown", USAGE)
     try:
-        if room is not None:
-            if file.is_file() and not is_log(file):
-                raise Failure(f"{file} is not an event log, which --room is about; without it a trace is shown", USAGE)
-            with progress(file.name) as done:
-                return story(file, room, profile=profile, design=design, progress=done)
+        with progress(file.name) as done:
+            return story(file, room, profile=profile, design=design, progress=done)
+    except LogError as error:
+        raise Failure(str(error), error.exit_code) from error
+
+
+def _trace(file: Path, design: AnyDesign | None) -> Story:
+    """The trace; Failure for a file that is none."""
+    try:
         if is_log(file):
             how = f"name a room with --room ID; kvlatch check {file} lists those that break a law"
             raise Failure(f"{file} is an event log: {how}", USAGE)

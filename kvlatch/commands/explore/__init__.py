@@ -19,7 +19,6 @@ from kvlatch.reference.logs.read import is_log
 from kvlatch.reference.logs.story import story
 from kvlatch.spec.model import Instance, Machine, named
 from kvlatch.spec.protocols import protocol_of
-from kvlatch.spec.room import ROOM
 from kvlatch.spec.schema import AnyDesign, Atomicity, Network, Sizes
 from kvlatch.spec.traces import SUFFIX, Step, Trace, TraceError, read
 
@@ -109,7 +108,7 @@ def _of_design(
     if prop is not None:
         refuse(("network", "chunks", "requests"), "with --property, whose counterexample says it")
         return _of_cell(Row(design.name, level, count), prop, against)
-    if protocol is ROOM:
+    if protocol.sizes is Instance:
         sizes: Sizes = Instance(count, chunks, requests)
     else:
         refuse(("chunks", "requests"), f"in the protocol {protocol.name}")
