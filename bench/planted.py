@@ -107,7 +107,9 @@ def judged(one: Planted, seconds: float) -> Outcome:
         file = Path(folder, "planted.py")
         file.write_text(one.source, encoding="utf-8")
         original = resolve(VERSION)
-        subject = Subject(f"{original.name}+planted", original.code, (file,), original=original)
+        subject = Subject(
+            f"{original.name}+planted", f"{original.target}+{file}", original.code, (file,), original=original
+        )
         try:
             examination = examine(subject, "nixl", timeout=90)
             plays = examination.plays

@@ -77,11 +77,13 @@ def answer(question: Question, output: judgements.Output) -> int:
 def _answered(question: Question, output: judgements.Output) -> int:
     target = question.target or ""
     if conform_published.names(target):
-        conform_published.refuse_options(target)
+        conform_published.refuse_options(target, question.play)
+    if question.merge:
+        refuse(("play", "cases"), "with --merge")
     if conform_published.names(target) and question.merge:
         return _merge(*conform_published.merge(target, question.backend), output)
     if conform_published.names(target):
-        how = question.only, question.seconds, question.seed
+        how = question.only, question.seconds, question.seed, question.play
         return output.write(conform_published.report(target, question.backend, *how))
     if question.merge:
         if question.program is not None:
@@ -209,7 +211,7 @@ def _merge_text(judged: JudgedMerge) -> str:
 @click.option(
     "--vectors", "cases", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Run these test vectors."
 )
-@click.option("--play", metavar="TEXT|FILE", help="Play a finding once more: its text, or its trace.")
+@click.option("--play", metavar="TEXT|FILE", help="Play a finding again: its text, or its trace.")
 @click.option("--sequential", is_flag=True, help="One thread at a time calls this manager: hold none inside a call.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random plays.")
 @click.option(

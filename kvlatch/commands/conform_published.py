@@ -8,16 +8,20 @@ from typing import Final
 
 import click
 
+from kvlatch.commands.common import refuse
 from kvlatch.commands.exits import USAGE, Failure
 from kvlatch.commands.judgements import Report
 from kvlatch.reference.laws import LAWS, NO_CRASH, Broken, Judgement, Kept, NotJudged, UnknownLaw, select
+from kvlatch.reference.played import moves_of
 from kvlatch.reference.published.sglang.explore import NAME as EXPLORED
 from kvlatch.reference.published.sglang.explore import explore
-from kvlatch.reference.published.sglang.judge import examine, extract_table
+from kvlatch.reference.published.sglang.judge import examine, extract_table, judge_play
 from kvlatch.reference.published.sglang.scenarios import NAMES
+from kvlatch.reference.published.sglang.script_text import parse
 from kvlatch.reference.published.sglang.subjects import resolve
 from kvlatch.reference.published.vllm import laws as vllm_laws
 from kvlatch.spec.merges import Table
+from kvlatch.spec.traces import SUFFIX, read
 
 
 def names(target: str) -> bool:
@@ -25,36 +29,31 @@ def names(target: str) -> bool:
     return "==" in target or "/" in target or target.endswith(".whl") or (bool(target) and Path(target).is_dir())
 
 
-_OF_SGLANG: Final = {"backend": "--backend", "seconds": "--seconds", "seed": "--seed"}
-_WITHOUT_EFFECT: Final = {
-    "program": "--exec",
-    "profile": "--profile",
-    "cases": "--vectors",
-    "play": "--play",
-}
+_OF_EXPLORATION: Final = ("seconds", "seed")
+_OF_SGLANG: Final = ("backend", "play", *_OF_EXPLORATION)
+_WITHOUT_EFFECT: Final = ("program", "profile", "cases", "sequential")
 """Options of the command that published code has no use for."""
 
 
-def refuse_options(target: str) -> None:
+def refuse_options(target: str, play: str | None) -> None:
     """Raises Failure if the user has set an option that has no effect on published code, or not on this package."""
-    context = click.get_current_context()
-    refused = [(_WITHOUT_EFFECT, "published code")]
+    refuse(_WITHOUT_EFFECT, "on published code")
     if _parsed(target)[0] == "vllm":
-        refused.append((_OF_SGLANG, "vllm"))
-    for options, what in refused:
-        for name, option in options.items():
-            if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-                raise Failure(f"{option} has no effect on {what}", USAGE)
+        refuse(_OF_SGLANG, "on vllm")
+    if play is not None:
+        refuse(_OF_EXPLORATION, "with --play")
 
 
-def report(target: str, backend: str, only: Sequence[str], seconds: float, seed: int) -> Report:
-    """Judge it, and explore for ``seconds``, with random plays of that ``seed``.
+def report(target: str, backend: str, only: Sequence[str], seconds: float, seed: int, play: str | None) -> Report:
+    """Judge it, and explore for ``seconds``, with random plays of that ``seed``; or judge one ``play`` (text or trace).
 
     Raises Failure, or what the judge of that package raises.
     """
     project, code = _parsed(target)
     try:
         match project:
+            case "sglang" if play is not None:
+                return _played(code, backend, only, play)
             case "sglang":
                 return _sglang(code, backend, only, seconds, seed)
             case "vllm":
@@ -105,6 +104,17 @@ def _sglang(code: str, backend: str, only: Sequence[str], seconds: float, seed: 
     return Report(f"{subject.name} {backend}", tuple(judgements), tuple(only), looked_at, warning)
 
 
+def _played(code: str, backend: str, only: Sequence[str], play: str) -> Report:
+    """One play, that of a finding or of the user's own: what its end says of each law."""
+    try:
+        script = parse(moves_of(read(Path(play))) if play.endswith(SUFFIX) else play)
+    except ValueError as error:
+        raise Failure(f"--play: {error}", USAGE) from error
+    subject = resolve(code)
+    found = judge_play(subject, backend, script, only)
+    return Report(f"{subject.name} {backend}", found.judgements, tuple(only), {"steps": len(script)})
+
+
 def _vllm(version: str, only: Sequence[str]) -> Report:
     """Every law; what is left out of a report is what ``only`` does not select."""
     chosen = select([_finding_name(law) for law in vllm_laws.LAWS], only)
@@ -121,7 +131,9 @@ def _finding(finding: vllm_laws.Finding) -> Judgement:
     law, scenario = finding.law.prop or NO_CRASH, finding.law.scenario
     match finding.verdict:
         case "broken":
-            return Judgement(law, Broken(finding.sentence, finding.text), scenario)
+            name = "/".join(filter(None, (law, scenario)))
+            again = f"kvlatch conform vllm=={finding.version} --only {name}"
+            return Judgement(law, Broken(finding.sentence, finding.text, again=again), scenario)
         case "kept" if finding.looks:
             return Judgement(law, Kept(finding.looks, "states"), scenario)
         case "kept":

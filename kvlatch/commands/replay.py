@@ -31,6 +31,7 @@ from kvlatch.commands import show
 from kvlatch.commands.common import Number, chosen_design, design_of_trace, refuse
 from kvlatch.commands.exits import OK, USAGE, VIOLATED, Failure
 from kvlatch.reference.faults import AdapterFault
+from kvlatch.reference.played import is_played
 from kvlatch.reference.published.sglang import scripts as sglang
 from kvlatch.reference.published.sglang.scripts import Observation, Op, Part
 from kvlatch.reference.published.wheels import PublishedError
@@ -259,6 +260,9 @@ def replay(
         refuse(("backend", "repeat", "timeout"), "without --on: it is about published code")
     try:
         run = read(trace)
+        if is_played(run):
+            again = f"kvlatch conform {run.design} --play {trace}"
+            raise Failure(f"{trace} is a finding of conform, which is played on its own code: {again}", USAGE)
         if target is None:
             result: SpecReplay | Replay = on_spec(run, design_of_trace(design))
         else:

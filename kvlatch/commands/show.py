@@ -27,6 +27,7 @@ from kvlatch.commands.common import (
     refuse,
 )
 from kvlatch.commands.exits import OK, USAGE, Failure
+from kvlatch.reference import played
 from kvlatch.reference.logs.events import LogError
 from kvlatch.reference.logs.read import is_log
 from kvlatch.reference.logs.story import story
@@ -240,12 +241,16 @@ def _room(file: Path, room: int | str, profile: Any, design: Design | None) -> S
 
 
 def _trace(file: Path, design: AnyDesign | None) -> Story:
-    """The trace; Failure for a file that is none."""
+    """The trace: a run of the spec, verified; or what ``conform`` has found. Failure for a file that is none."""
     try:
         if is_log(file):
             how = f"name a room with --room ID; kvlatch check {file} lists those that break a law"
             raise Failure(f"{file} is an event log: {how}", USAGE)
-        return table(read(file), design)
+        trace = read(file)
+        if not played.is_played(trace):
+            return table(trace, design)
+        refuse(("design",), "on a finding of conform: it is a run of real code")
+        return played.story(trace)
     except TraceError as error:
         raise Failure(str(error), USAGE) from error
     except LogError as error:

@@ -13,6 +13,7 @@ from typing import Final
 
 import attrs
 
+from kvlatch.reference import played
 from kvlatch.reference.laws import LAWS, NO_CRASH, NO_DEADLOCK, TOLD_ONCE, Broken
 from kvlatch.reference.oracle.explore import Play
 from kvlatch.reference.oracle.formulas import blamed, labels
@@ -25,7 +26,6 @@ from kvlatch.spec.properties import BY_NAME
 from kvlatch.spec.status import ABSENT
 from kvlatch.spec.traces import Step, Trace
 
-_THREADS: Final = "threads "
 _SHOWN: Final = 60
 """Lines of a table; of a longer play, its beginning and its end."""
 _TYPED: Final = 500
@@ -150,14 +150,12 @@ class Finding:
         instance = Instance(bounds.workers, bounds.chunks, min(bounds.requests, 2))
         loop = len(steps) - 1 if self.law in BY_NAME and BY_NAME[self.law].kind == "liveness" else None
         code = str(attrs.evolve(self.play, moves=()))
-        return Trace(self.subject, _THREADS + code, bounds.network, instance, self.law, steps, loop)
+        return Trace(self.subject, played.atomicity(code), bounds.network, instance, self.law, steps, loop)
 
 
 def text_of(trace: Trace) -> str:
     """The play that a finding's trace tells, as text; ValueError if it is not such a trace."""
-    if not trace.atomicity.startswith(_THREADS):
-        raise ValueError("this trace is not one that `kvlatch conform` has written")
-    return " ".join([trace.atomicity.removeprefix(_THREADS), *(step.action or "" for step in trace.steps[1:])])
+    return f"{played.code_of(trace)} {played.moves_of(trace)}"
 
 
 def defined(subject: str) -> tuple[str | None, int | None]:

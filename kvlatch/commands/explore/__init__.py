@@ -17,6 +17,7 @@ from kvlatch.proofs.verdicts import Refuted
 from kvlatch.reference.logs.events import LogError
 from kvlatch.reference.logs.read import is_log
 from kvlatch.reference.logs.story import story
+from kvlatch.reference.played import is_played
 from kvlatch.spec.model import Instance, Machine, named
 from kvlatch.spec.protocols import protocol_of
 from kvlatch.spec.schema import AnyDesign, Atomicity, Network, Sizes
@@ -83,7 +84,7 @@ def _known(name: str) -> AnyDesign:
 
 
 def _of_trace(trace: Trace, design: str | None, against: str | None) -> page.Page:
-    if page.is_finding(trace):
+    if is_played(trace):
         refuse(("design", "against"), "of a finding of conform")
         return page.of_finding(trace)
     return page.of_trace(trace, None if design is None else _known(design), _other(against, trace))

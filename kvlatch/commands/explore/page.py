@@ -14,7 +14,7 @@ import attrs
 
 from kvlatch.commands import pages, show
 from kvlatch.commands.explore.machine import as_json
-from kvlatch.reference.laws import LAWS
+from kvlatch.reference import played
 from kvlatch.reference.story import Line, Story
 from kvlatch.spec.model import Machine
 from kvlatch.spec.schema import AnyDesign
@@ -22,8 +22,6 @@ from kvlatch.spec.traces import Step, Trace, meta, verify
 
 TABLE: Final = "table"
 DECODE: Final = "decode"
-THREADS: Final = "threads"
-"""The first word of the atomicity of such a trace."""
 ARROWS: Final = {
     "status": (TABLE, True),
     "wire": (DECODE, True),
@@ -115,15 +113,10 @@ def _arrows(names: Iterable[str]) -> dict[int, dict[str, object]]:
     }
 
 
-def is_finding(trace: Trace) -> bool:
-    """Whether ``conform`` has written this trace: what real threads did, not a run of a design."""
-    return trace.atomicity.partition(" ")[0] == THREADS
-
-
 def of_finding(trace: Trace, sentence: str = "") -> Page:
     """What ``conform`` has found: the play with what an observer saw after each move. There is no machine behind it."""
     count = len(trace.steps) - 1
-    law = f"{trace.prop} is broken: {sentence or LAWS.get(trace.prop or '', '')}"
+    law = f"{trace.prop} is broken: {sentence}" if sentence else played.sentence(trace)
     texts = [_moved(after.action or "", before.state, after.state) for before, after in pairwise(trace.steps)]
     return _seen(trace, f"{trace.design}: {count} moves", law, texts, count or None)
 

@@ -10,6 +10,7 @@ from kvlatch.commands.annotations import in_repository
 from kvlatch.commands.explore import page as explore
 from kvlatch.commands.report import Cell, Finding, Report, Section, Table, Tone, anchors
 from kvlatch.reference.laws import LAWS, Broken, Judgement, Kept, NotJudged
+from kvlatch.reference.played import is_played
 from kvlatch.spec.traces import Trace, TraceError
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _finding(one: Judgement, answer: Broken, anchor: str, timelines: Sequence[Fi
 
 def _run(trace: Trace, sentence: str) -> explore.Page:
     """The lanes of a finding. A trace that is a run of the spec can be played on from; what real threads did cannot."""
-    if not explore.is_finding(trace):
+    if not is_played(trace):
         try:
             return explore.of_trace(trace)
         except TraceError:

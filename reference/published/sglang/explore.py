@@ -15,12 +15,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
+from math import inf
 from typing import Final
 
 import attrs
 
 from kvlatch.reference.laws import Judgement
-from kvlatch.reference.published.sglang.judge import Shown, answer_of, play_all
+from kvlatch.reference.published.sglang.findings import Finding
+from kvlatch.reference.published.sglang.judge import answer_of, judgement, play_all
 from kvlatch.reference.published.sglang.observers import OBSERVERS
 from kvlatch.reference.published.sglang.plays import REST, Play
 from kvlatch.reference.published.sglang.scenarios import (
@@ -34,6 +36,7 @@ from kvlatch.reference.published.sglang.scenarios import (
     SEND,
     SEND_LAST,
     SETTLE,
+    TIMEOUT,
     WORK,
 )  # fmt: skip
 from kvlatch.reference.published.sglang.scripts import Op, Part, Script, Step
@@ -42,11 +45,13 @@ from kvlatch.reference.published.sglang.subjects import Subject
 NAME: Final = "explored"
 """The scenario of each law that is not written down anywhere."""
 _BATCH: Final = 400
-_PATIENCE: Final = 120.0
+_PATIENCE: Final = 600.0
 _NOT_HELD: Final = "an op has ended before it could be held"
 _PAUSES: Final[tuple[tuple[Part, int], ...]] = (("post", 1), *(("step", times) for times in range(1, 13)))
 """Where an op is left: in its transfer, or before its first, second, ... access."""
-_HELD: Final[tuple[Op, ...]] = ("create", "metadata", "abort_notice", "abort", "work", "settle")
+_HELD: Final[tuple[Op, ...]] = (
+    "create", "metadata", "abort_notice", "abort", "work", "settle", "clear", "poll", "send", "send_last",
+)  # fmt: skip
 
 
 @attrs.frozen
@@ -78,6 +83,15 @@ def _first() -> Iterator[tuple[Step, ...]]:
             for event in (ABORT, NOTICE, BREAK):
                 for place in range(base.index(POLL) + 1, len(base)):
                     yield (*base[:place], event, *base[place:])
+            for late in (NOTICE, METADATA):  # decode has not heard yet that it is over
+                yield (*base, late)
+    for three in ((SEND, SEND, SEND_LAST), (SEND, WORK, SEND, SEND_LAST), (SEND, SEND, WORK, SEND_LAST)):
+        yield (CREATE, METADATA, POLL, *three, WORK, SETTLE)
+        for event in (ABORT, NOTICE, BREAK):
+            yield (CREATE, METADATA, POLL, *three[:2], event, *three[2:], WORK, SETTLE)
+    for ended in ((TIMEOUT, CLEAR), (NOTICE, TIMEOUT, CLEAR), (TIMEOUT, CLEAR, NOTICE)):  # its time is up
+        yield (CREATE, *ended)
+        yield (CREATE, *ended, METADATA)
     for event in (ABORT, NOTICE):  # before it is admitted: then it is cleared, and never sent
         yield (CREATE, event, POLL, CLEAR, METADATA)
         yield (CREATE, METADATA, event, POLL, CLEAR)
@@ -95,6 +109,10 @@ def _second() -> Iterator[tuple[Step, ...]]:
     for abort in (ABORT, NOTICE):
         yield (CREATE, METADATA, abort, POLL, CLEAR, *again)
         yield (CREATE, METADATA, POLL, SEND, abort, CLEAR, *again)
+        yield (CREATE, METADATA, POLL, SEND, abort, CLEAR, WORK, *again)
+        yield (CREATE, METADATA, POLL, SEND_LAST, WORK, SETTLE, CREATE, METADATA, abort, POLL, CLEAR, *again)
+    yield (CREATE, TIMEOUT, CLEAR, *again)
+    yield (*sent, WORK, SETTLE, *again, *again)
 
 
 @attrs.frozen
@@ -163,9 +181,18 @@ def plays_of_interest(seed: int) -> Iterator[Paused]:
 
 
 def explore(
-    subject: Subject, backend: str, laws: Sequence[str], *, seconds: float, seed: int = 0, enough: int | None = None
+    subject: Subject,
+    backend: str,
+    laws: Sequence[str],
+    *,
+    seconds: float = inf,
+    most: float = inf,
+    seed: int = 0,
+    enough: int | None = None,
 ) -> Explored:
-    """Play until the time is up or ``enough`` of these laws are broken, by default all.
+    """Play until the time is up, ``most`` plays were made, or ``enough`` of these laws are broken, by default all.
+
+    Plays are made in batches, so it may be a few more. Without ``seconds`` what is found depends on the code alone.
 
     Raises as ``scripts.outcomes`` does.
     """
@@ -177,7 +204,7 @@ def explore(
     plays = 0
     open_laws = set(laws)
     leave = len(laws) - (len(laws) if enough is None else enough)
-    while len(open_laws) > leave and time.monotonic() < deadline and (told or plays < 2 * _BATCH):
+    while len(open_laws) > leave and time.monotonic() < deadline and plays < (most if told else min(most, 2 * _BATCH)):
         batch = [*islice(scripts, _BATCH)]
         for one, play in zip(
             batch, play_all(subject, backend, [b.script for b in batch], timeout=_PATIENCE), strict=True
@@ -193,11 +220,10 @@ def explore(
             open_laws -= {law for law in open_laws if OBSERVERS[law].broken(play)}
     judgements, steps = [], {}
     for law in laws:
-        answer = answer_of(f"{subject.name} {backend}; {law}/{NAME}", OBSERVERS[law], told)
-        if isinstance(answer, Shown):
+        answer = answer_of(subject, backend, law, NAME, OBSERVERS[law], told)
+        if isinstance(answer, Finding):
             steps[f"{law}/{NAME}"] = answer.steps
-        judged = answer.broken if isinstance(answer, Shown) else answer
-        judgements.append(Judgement(law, judged, NAME))
+        judgements.append(judgement(law, NAME, answer))
     return Explored(tuple(judgements), plays, dict(left_out), steps)
 
 

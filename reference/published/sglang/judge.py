@@ -12,14 +12,14 @@ from typing import Final
 import attrs
 
 from kvlatch.reference.faults import AdapterFault
-from kvlatch.reference.laws import TOLD_ONCE, Broken, Judgement, Kept, NotJudged, select
+from kvlatch.reference.laws import LAWS, TOLD_ONCE, Judgement, Kept, NotJudged, select
 from kvlatch.reference.published.sglang import scripts as sglang
-from kvlatch.reference.published.sglang.observers import Found, Observer
+from kvlatch.reference.published.sglang.findings import Finding
+from kvlatch.reference.published.sglang.observers import OBSERVERS, Observer
 from kvlatch.reference.published.sglang.plays import Play, Row
 from kvlatch.reference.published.sglang.scenarios import CELLS, NAMES, SCENARIOS, UNEVENTFUL, Scenario, cell
 from kvlatch.reference.published.sglang.scripts import STATUSES, Observation, Script
 from kvlatch.reference.published.sglang.subjects import Subject, resolve
-from kvlatch.reference.story import Line, Story, text
 from kvlatch.spec.merges import KEEP, Table
 from kvlatch.spec.merges import Kept as KeptCell
 from kvlatch.spec.status import KVPoll, S
@@ -46,7 +46,7 @@ class Examination:
 
 
 def examine(
-    code: str | Subject, backend: str, only: Collection[str] = (), *, merge: bool = False, timeout: float = 120.0
+    code: str | Subject, backend: str, only: Collection[str] = (), *, merge: bool = False, timeout: float = 600.0
 ) -> Examination:
     """Play each scenario that ``only`` selects, or all; in one child process.
 
@@ -69,13 +69,11 @@ def examine(
     for scenario in chosen:
         mine = [next(left) for _ in scenario.scripts]
         answer = _unjudgeable(scenario, uneventful) or answer_of(
-            f"{who}; {scenario.full_name}", scenario.observer, mine
+            subject, backend, scenario.law, scenario.name, scenario.observer, mine
         )
-        if isinstance(answer, Shown):
+        if isinstance(answer, Finding):
             steps[scenario.full_name] = answer.steps
-        judgements.append(
-            Judgement(scenario.law, answer.broken if isinstance(answer, Shown) else answer, scenario.name)
-        )
+        judgements.append(judgement(scenario.law, scenario.name, answer))
     table = _table(who, [*left]) if merge else None
     silent, waited = (sum(map(which, plays)) for which in (lambda play: bool(play.silent), has_waited))
     return Examination(tuple(judgements), len(plays), silent, waited, steps, table)
@@ -86,7 +84,7 @@ def has_waited(play: Play) -> bool:
     return any(seen.waited for seen in play.seen)
 
 
-def extract_table(code: str | Subject, backend: str, *, timeout: float = 60.0) -> Table:
+def extract_table(code: str | Subject, backend: str, *, timeout: float = 600.0) -> Table:
     """The merge of a published version, by its real update_status: all cells, and whether a store happened at all.
 
     Raises as :func:`examine` does; AdapterFault also where a write raises, or reads another room's entry.
@@ -102,40 +100,46 @@ def play_all(subject: Subject, backend: str, scripts: Sequence[Script], *, timeo
     return [_play(script, outcome) for script, (outcome,) in zip(scripts, outcomes, strict=True)]
 
 
-@attrs.frozen
-class Shown:
-    """A broken law, and the length of the run that shows it."""
-
-    broken: Broken
-    steps: int
-
-
-def answer_of(heading: str, observer: Observer, plays: Sequence[Play]) -> Kept | NotJudged | Shown:
-    """What plays say of a law; of those that break it the shortest is shown, with its length."""
+def answer_of(
+    subject: Subject, backend: str, law: str, scenario: str, observer: Observer, plays: Sequence[Play]
+) -> Kept | NotJudged | Finding:
+    """What plays say of a law; of those that break it the shortest is shown."""
     reasons = [play.silent for play in plays]
     telling = [play for play, reason in zip(plays, reasons, strict=True) if reason is None]
-    broken = [(play.until(found[0]), found) for play in telling if (found := observer.broken(play))]
-    if broken:
-        play, found = min(broken, key=lambda pair: len(Row.of(pair[0])))
-        return Shown(Broken(found[1], story(heading, play, found)), steps_of(play))
+    found = [one for play in telling if (one := Finding.of(subject, backend, law, scenario, observer, play))]
+    if found:
+        return min(found, key=lambda one: len(Row.of(one.play)))
     looks = sum(map(observer.looks, telling))
     if looks:
         return Kept(looks, "plays")
     return NotJudged(next(filter(None, reasons), "no play was one that could have broken it"))
 
 
-def steps_of(play: Play) -> int:
-    """The length of its trace, not counting the room's creation at its start."""
-    rows = Row.of(play)
-    return len(rows[1:] if rows and rows[0].op == "create" else rows)
+def judgement(law: str, scenario: str, answer: Kept | NotJudged | Finding) -> Judgement:
+    """The answer, with the finding's run told."""
+    return Judgement(law, answer.answer if isinstance(answer, Finding) else answer, scenario)
 
 
-def story(heading: str, play: Play, found: Found) -> str:
-    """The real run as a table."""
-    lines = tuple(
-        Line(number, row.thread, row.op, row.status, row.remark, "else") for number, row in enumerate(Row.of(play), 1)
-    )
-    return text(Story(heading, lines, len(lines) or None, f"{found[1]}."))
+def judge_play(
+    code: str | Subject, backend: str, script: Script, only: Collection[str] = (), *, timeout: float = 600.0
+) -> Examination:
+    """What one play says of each law, or of what ``only`` selects; a scenario named there judges in its own sense.
+
+    Raises as :func:`examine` does.
+    """
+    subject = resolve(code)
+    special = {scenario.full_name: scenario for scenario in SCENARIOS if scenario.full_name in only}
+    chosen = select([*LAWS, *special], only)
+    (play,) = play_all(subject, backend, [script], timeout=timeout)
+    judgements, steps = [], {}
+    for name in chosen:
+        scenario = special.get(name)
+        law, label = (scenario.law, scenario.name) if scenario else (name, "")
+        answer = answer_of(subject, backend, law, label, scenario.observer if scenario else OBSERVERS[law], [play])
+        if isinstance(answer, Finding):
+            steps[name] = answer.steps
+        judgements.append(judgement(law, label, answer))
+    return Examination(tuple(judgements), 1, int(bool(play.silent)), int(has_waited(play)), steps)
 
 
 def _play(script: Script, outcome: list[Observation] | AdapterFault) -> Play:

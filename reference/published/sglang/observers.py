@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 
 from kvlatch.reference.laws import NO_CRASH, NO_DEADLOCK, TOLD_ONCE
-from kvlatch.reference.published.sglang.plays import Play
+from kvlatch.reference.published.sglang.plays import FAILING, Play
 from kvlatch.reference.published.sglang.scripts import ABSENT
 from kvlatch.spec.status import B, F, S, T, W
 
@@ -150,8 +150,25 @@ def pinned(play: Play) -> Found | None:
     return (len(play.seen) - 1, stuck) if play.at_rest and play.last.inflight else None
 
 
+def failed_for_nothing(play: Play) -> Found | None:
+    """The first request on the room id fails, although nothing that has happened to it makes one fail."""
+    if play.by_hand:
+        return None
+    for number, step, seen in play.steps:
+        if seen.created > 1 or seen.error or step.op in (*FAILING, "clear"):
+            return None
+        if seen.created and F in (seen.value, seen.status, dict(seen.ended).get(1)):
+            return number, "the request has failed, although nothing has happened that makes one fail"
+    return None
+
+
 def unsettled(play: Play) -> Found | None:
-    """A request that was sent has not ended, or its pages are not released; or its time is up and it goes on."""
+    """A request that was sent has not ended, or its pages are not released; or its time is up and it goes on.
+
+    Or it fails without a reason, which is no way to settle.
+    """
+    if early := failed_for_nothing(play):
+        return early
     end = len(play.seen) - 1
     if play.script[-1].op == "timeout" and play.last.value == B:
         return end, "the time to bootstrap is up, and the request stays Bootstrapping for ever"
@@ -266,7 +283,7 @@ def inherited(play: Play) -> Found | None:
             continue
         if seen.status in (F, T, S):
             return number, f"the second request on the room id has only been created, and reads {seen.status}"
-        if seen.status == W and was_absent_since_ended(play, begun):
+        if seen.status == W and (play.seen[begun - 1].status == F or was_absent_since_ended(play, begun)):
             adopted = ", with decode's metadata of the first" * seen.infos
             return number, f"the second request on the room id has only been created, and reads {seen.status}{adopted}"
     return None

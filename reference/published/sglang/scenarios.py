@@ -171,6 +171,9 @@ def cleared_in_flight() -> Iterator[Script]:
 def cleared_under_worker() -> Iterator[Script]:
     for script in (*during(WORK, CLEAR), in_flight(CLEAR)):
         yield (*SENT, *script)
+    for send in (SEND, SEND_LAST):  # a chunk is queued, and its room is gone when a worker takes it
+        for before in ((), *((abort,) for abort in ABORTS)):
+            yield (CREATE, METADATA, send, *before, CLEAR, WORK)
 
 
 def two_threads() -> Iterator[Script]:
@@ -223,7 +226,7 @@ def old_chunk(send: Step, clear: Step) -> Iterator[Script]:
         yield (CREATE, METADATA, send, *in_flight(abort, clear, CREATE, METADATA))
 
 
-SECOND: Final = "scheduler (second)"
+SECOND: Final = "scheduler 2"
 TWO_SENDERS: Final = (CREATE, Step(SECOND, "create"), METADATA, SEND_LAST, WORK)
 """Two requests with one room id at once, of which the first is sent."""
 CELLS: Final = tuple((current, new) for current in (*STATUSES, "Absent") for new in STATUSES)
@@ -261,6 +264,9 @@ SCENARIOS: Final = (
              ((*TWO_SENDERS, SETTLE, Step(SECOND, "send_last"), *REST),), ("D15",)),
     Scenario("settlement", "aborted", "A request is aborted somewhere, or not.", (*at_rest(),)),
     Scenario("settlement", "broken-transfer", "The transfer of a chunk ends in an error.", (*broken_at_rest(),)),
+    Scenario("settlement", "no-incident", "Nothing happens to a request that would make it fail.",
+             (UNEVENTFUL, (CREATE, POLL, METADATA, POLL, SEND_LAST, *REST),
+              (METADATA, CREATE, POLL, SEND_LAST, POLL, *REST))),
     Scenario("settlement", "no-metadata", "Decode's metadata never comes, and the time for it is up.",
              ((CREATE, TIMEOUT),)),
     Scenario("settlement", "after-abort", "Decode has aborted a request; its metadata for the next one is sent.",
@@ -284,7 +290,8 @@ SCENARIOS: Final = (
     Scenario("no-lost-wakeup", "early-metadata", "Metadata arrives before the sender is constructed, or meanwhile.",
              ((METADATA, CREATE), *during(CREATE, METADATA), *during(METADATA, CREATE)), ("D3",)),
     Scenario("room-reusable", "uncleared", "The room id is used again after an abort that has not cleared it.",
-             tuple((CREATE, abort, CREATE) for abort in ABORTS), ("D7",)),
+             tuple((CREATE, *heard, abort, CREATE) for abort in ABORTS
+                   for heard in ((), (METADATA,), (METADATA, SEND))), ("D7",)),
     Scenario("room-reusable", "stale-record", "The room id is used again after a request that has failed.",
              tuple((CREATE, abort, CLEAR, CREATE, METADATA, SEND_LAST, WORK, POLL) for abort in ABORTS), ("D13",),
              by_law("room-reusable", doomed)),

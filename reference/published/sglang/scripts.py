@@ -85,6 +85,8 @@ STATUSES: Final = ("Failed", "Bootstrapping", "WaitingForInput", "Transferring",
 ABSENT: Final = "Absent"
 
 _CHILD: Final = "kvlatch.reference.published.sglang.child"
+_PATIENCE: Final = 60.0
+"""Seconds for one step: it takes a millisecond, so on a busy machine too only what hangs needs more."""
 _OF_SENDER: Final = frozenset({"abort", "poll", "reduce", "clear", "timeout", "send", "send_last"})
 _WITH_STATUS: Final = frozenset({"write", "put", "reduce", "conclude"})
 _CONTINUES: Final = frozenset({"step", "post", "finish"})
@@ -176,7 +178,7 @@ class Observation:
 
 
 def run(
-    code: str | Subject, backend: str, script: Script, *, repeat: int = 1, timeout: float = 60.0
+    code: str | Subject, backend: str, script: Script, *, repeat: int = 1, timeout: float = 300.0
 ) -> list[list[Observation]]:
     """Plays a script `repeat` times, each on a fresh manager; one list of observations each.
 
@@ -193,7 +195,7 @@ def run_many(
     scripts: Sequence[Script],
     *,
     repeat: int = 1,
-    timeout: float = 60.0,
+    timeout: float = 300.0,
 ) -> list[list[list[Observation]]]:
     """As `run`, for many scripts in one child process, which spares loading the wheel again."""
     runs: list[list[list[Observation]]] = []
@@ -212,14 +214,14 @@ def outcomes(
     scripts: Sequence[Script],
     *,
     repeat: int = 1,
-    timeout: float = 60.0,
+    timeout: float = 300.0,
 ) -> list[list[list[Observation] | AdapterFault]]:
     """As `run_many`, but a script that could not be carried out has the AdapterFault as its outcome.
 
     Raises AdapterFault only when the child as a whole has given no answer of use.
     """
     for script in scripts:
-        _check(script)
+        check(script)
     subject = resolve(code)
     known = backends_in(subject.code)
     if backend not in known:
@@ -231,7 +233,7 @@ def outcomes(
         "scripts": [[_as_json(step) for step in script] for script in scripts],
         "repeat": repeat,
         # Less than the limit of the whole, so that the child can still say which step is stuck.
-        "patience": timeout / 2,
+        "patience": min(_PATIENCE, timeout / 2),
     }
     who = f"{subject.name} {backend}"
     try:
@@ -260,7 +262,7 @@ def _outcome(play: dict[str, Any], who: str) -> list[Observation] | AdapterFault
     return [Observation(**seen) for seen in play["seen"]]
 
 
-def _check(script: Script) -> None:
+def check(script: Script) -> None:
     """Raises ValueError for a script whose steps cannot follow each other."""
     begun: dict[str, Op] = {}
     created = False

@@ -36,10 +36,12 @@ class Unfit(PublishedError):
 class Subject:
     """Code that can be run: ``code`` is a wheel or a folder with ``sglang`` in it, ``overlays`` are Python files.
 
-    ``warning`` says what the user should know of where it comes from; ``original`` is the code without any overlay.
+    ``target`` is what ``kvlatch conform`` takes for it. ``warning`` says what the user should know of where it comes
+    from; ``original`` is the code without any overlay.
     """
 
     name: str
+    target: str
     code: Path
     overlays: tuple[Path, ...] = ()
     warning: str = ""
@@ -62,12 +64,13 @@ def _resolved(text: str) -> Subject:
         subject = _of_path(Path(base))
     else:
         wheel, warning = wheels.PACKAGE.fetch_any(base)
-        subject = Subject(f"sglang {base}", wheel, warning=warning)
+        subject = Subject(f"sglang {base}", f"sglang=={base}", wheel, warning=warning)
     original = subject
     for overlay in overlays:
         subject = _laid_over(subject, overlay)
     name = "+".join([subject.name, *(Path(overlay).name for overlay in overlays)])
-    return attrs.evolve(subject, name=name, original=original if overlays else None)
+    target = "+".join([subject.target, *overlays])
+    return attrs.evolve(subject, name=name, target=target, original=original if overlays else None)
 
 
 def _is_path(text: str) -> bool:
@@ -82,12 +85,17 @@ def _of_path(path: Path) -> Subject:
         with zipfile.ZipFile(path) as archive:
             if not any(name.startswith(f"{_CODE}/") for name in archive.namelist()):
                 raise Unfit(f"{path}: there is no {_CODE} in it, so it is no wheel of sglang")
-        return Subject(path.name, path)
+        return Subject(path.name, _as_typed(path), path)
     for folder in (path, path / "python", path.parent):
         if (folder / _CODE).is_dir():
-            return Subject(str(path), folder.resolve())
+            return Subject(str(path), _as_typed(path), folder.resolve())
     there = "there is no sglang/srt/disaggregation in it" if path.is_dir() else "there is no such folder"
     raise Unfit(f"{path}: {there}")
+
+
+def _as_typed(path: Path) -> str:
+    """A path that the command line takes for one."""
+    return str(path) if path.is_absolute() else f"./{path}"
 
 
 def _laid_over(subject: Subject, overlay: str) -> Subject:

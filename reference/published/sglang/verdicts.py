@@ -72,7 +72,7 @@ def verdict_table(
     wanted: Sequence[tuple[str, str]] | None = None,
     *,
     workers: int = 2,
-    timeout: float = 120.0,
+    timeout: float = 600.0,
     progress: Callable[[Verdicts], None] = lambda _: None,
 ) -> list[Verdicts]:
     """The verdicts of these versions and backends, or of all, computed by ``workers`` child processes side by side.

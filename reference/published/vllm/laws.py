@@ -309,7 +309,7 @@ def _reads(seen: Seen) -> str:
     return ", ".join(names[state] for _, state in seen.reads)
 
 
-def check(version: str, timeout: float = 60.0) -> None:
+def check(version: str, timeout: float = 300.0) -> None:
     """Raises AdapterFault if an uneventful request does not end well, so that nothing can be judged."""
     last = vllm.run(version, UNEVENTFUL, timeout=timeout)[-1]
     for role in ROLES:
@@ -345,7 +345,7 @@ def _finding(law: Law, version: str, explored: Sequence[Explored], reuses: bool)
     return Finding(law, version, "kept", law.says + how_far, looks=looks)
 
 
-def replay(version: str, scripts: Sequence[Script], *, timeout: float = 60.0) -> list[list[Finding]]:
+def replay(version: str, scripts: Sequence[Script], *, timeout: float = 300.0) -> list[list[Finding]]:
     """For each script the laws that it breaks on one version, each shown by as many of its steps as it takes.
 
     Raises what `vllm.run` raises.

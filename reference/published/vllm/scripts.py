@@ -210,7 +210,7 @@ def reuses_ids(version: str) -> bool:
         return path not in wheel.namelist() or b"def assign_request_id(" not in wheel.read(path)
 
 
-def run(version: str, script: Script, *, timeout: float = 60.0) -> list[Seen]:
+def run(version: str, script: Script, *, timeout: float = 300.0) -> list[Seen]:
     """Plays a script on fresh engines: what is seen after each of its steps.
 
     Raises UnknownVersion, CannotFetch, WheelMismatch, or AdapterFault if it cannot be carried out in `timeout` seconds.
@@ -218,7 +218,7 @@ def run(version: str, script: Script, *, timeout: float = 60.0) -> list[Seen]:
     return run_many(version, [script], timeout=timeout)[0]
 
 
-def run_many(version: str, scripts: Sequence[Script], *, timeout: float = 60.0) -> list[list[Seen]]:
+def run_many(version: str, scripts: Sequence[Script], *, timeout: float = 300.0) -> list[list[Seen]]:
     """As `run`, for many scripts in one child process, which spares loading the wheel again."""
 
     def read(answer: Any) -> list[list[Seen]]:

@@ -41,6 +41,8 @@ class CommonKVManager:
 
     def open(self, room):
         with self.lock:
+            if self.request_status.get(room) == KVPoll.Failed:
+                self.transfer_infos.pop(room, None)  # those of a request that nobody has cleared
             self.request_status[room] = KVPoll.WaitingForInput if room in self.transfer_infos else KVPoll.Bootstrapping
             self.lives[room] = Life()
             return self.lives[room]
@@ -182,6 +184,10 @@ MUTANTS = {
     ),
     "success-complete/first-chunk": ("elif chunk.last:", "else:"),
     "success-complete/broken-chunk": ("self.send_kvcache(chunk) == 0", "self.send_kvcache(chunk) in (0, 1)"),
+    "settlement/no-incident": (
+        "if time.time() - self.init_time > self.manager.bootstrap_timeout:",
+        "if time.time() - self.init_time >= 0:",
+    ),
     "no-pin/no-infos": (
         "if not ended_well:\n            self.fail(chunk.room)",
         "if not ended_well:\n            return",
@@ -195,8 +201,8 @@ MUTANTS = {
     "one-outcome/ranks": ("class Life:", f"{REDUCES_NOTHING}\nclass Life:"),
     "no-lost-wakeup/early-metadata": ("KVPoll.WaitingForInput if room in self.transfer_infos else ", ""),
     "room-reusable/uncleared": (
-        "with self.lock:\n            self.request_status[room]",
-        "if room not in self.lives:\n            self.request_status[room]",
+        "self.request_status[room] = KVPoll.WaitingForInput if room",
+        "if room not in self.lives:\n                self.request_status[room] = KVPoll.WaitingForInput if room",
     ),
     "room-reusable/old-chunk-cleared": (MINE, "if chunk.room in self.lives:"),
     "room-reusable/queued-chunk": ("mine = self.lives.get(chunk.room) is chunk.life", "mine = True"),
