@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "explore": "Write a page: the run of a trace, a room of a log, or a design to play with.",
     "prove": "Decide properties of designs, for any run of an instance.",
     "recheck": "Check certificates with cvc5 alone.",
+    "record": "Run SGLang and write down what its managers do: an event log for each process.",
     "replay": "Execute a trace again: on the spec, or on the unmodified code of a published sglang wheel.",
     "show": "Show a trace, or one room of an event log, and say what went wrong.",
     "storm": "Storm a live prefill/decode system with clients that hang up.",

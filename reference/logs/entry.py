@@ -21,12 +21,14 @@ class Work:
     """The chunks of one request, as far as they have been logged, and the threads that are busy with them."""
 
     __slots__ = ("arrived", "busy", "ended", "last", "lost", "posted", "queued", "reading", "sent")
+    # A chunk may be queued again by a worker that cannot send it yet, and may go out in parts: it counts once.
 
     def __init__(self) -> None:
         self.queued: set[int | None] = set()
         self.busy: set[str | None] = set()
         self.reading: set[tuple[str | None, int | None]] = set()
-        self.sent = self.arrived = 0
+        self.sent: set[int | None] = set()
+        self.arrived: set[int | None] = set()
         self.last = self.lost = self.posted = self.ended = False
 
     def take_in(self, event: Event) -> None:
@@ -34,7 +36,7 @@ class Work:
         match event.op:
             case "enqueue":
                 self.queued.add(event.chunk)
-                self.sent += 1
+                self.sent.add(event.chunk)
                 self.last |= event.last
             case "drop":
                 self.lost = True
@@ -45,9 +47,10 @@ class Work:
                 self.busy.add(event.thread)
             case "post":
                 self.posted = True
+                self.arrived.discard(event.chunk)
                 self.reading.add((event.thread, event.chunk))
             case "arrive":
-                self.arrived += 1
+                self.arrived.add(event.chunk)
                 self.reading.discard((event.thread, event.chunk))
             case "fail":
                 self.lost = True
