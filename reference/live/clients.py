@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import secrets
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -17,10 +18,12 @@ import attrs
 import httpx
 
 from kvlatch.reference.live import pages
-from kvlatch.reference.live.load import Ask, Load
+from kvlatch.reference.live.load import Ask, Load, room_id
 from kvlatch.reference.live.records import Outcome, Request
 from kvlatch.reference.live.settings import Settings
 
+_ROOM_BITS: Final = 63
+"""Of a room id, as the router draws it."""
 _TOKENS: Final = 8
 """Tokens that a foreign deployment is asked to generate."""
 _UNREAD_SECONDS: Final = 3.0
@@ -62,18 +65,21 @@ class Clients:
 
     async def _client(self, waiting: Iterator[Ask], gate: _Gate, end: float) -> None:
         """One client after the other, until nothing is left to ask, or the time is up."""
+        room = secrets.randbits(_ROOM_BITS)
         while time.monotonic() < end and (ask := next(waiting, None)) is not None:
             await gate.wait()
-            await self.ask(ask)
+            outcome = await self.ask(ask, room if self.load.reuse else None)
+            if outcome != "aborted":
+                room = secrets.randbits(_ROOM_BITS)
 
-    async def ask(self, ask: Ask) -> None:
-        """One request, to its end."""
+    async def ask(self, ask: Ask, room: int | None = None) -> Outcome:
+        """One request, to its end; with a room id of the client's own, if there is one."""
         begun = time.monotonic()
         outcome: Outcome = "aborted"
         code, wrong, detail = None, False, "the storm was interrupted"
         try:
             async with asyncio.timeout(self.load.limit if ask.patience is None else ask.patience):
-                code, text = await (self._post(ask) if ask.reads else self._never_read(ask))
+                code, text = await (self._post(ask, room) if ask.reads else self._never_read(ask, room))
             outcome, detail = ("completed", "") if code == _OK else ("failed", self._shown(text)[:200])
             wrong = outcome == "completed" and self.settings is not None and not self._right(ask, text)
         except TimeoutError:
@@ -86,22 +92,23 @@ class Clients:
         finally:
             times = begun - self.start, time.monotonic() - self.start
             self.done.append(Request(ask.number, ask.chunks, *times, outcome, wrong, code, detail))
+        return outcome
 
-    async def _post(self, ask: Ask) -> tuple[int, str]:
+    async def _post(self, ask: Ask, room: int | None) -> tuple[int, str]:
         """The status and the text of the answer; of a stream, the last text."""
-        async with self.http.stream("POST", f"{self.url}/generate", json=self._body(ask), timeout=None) as response:
+        async with self.http.stream("POST", f"{self.url}/generate", json=_body(ask, room), timeout=None) as response:
             page = (await response.aread()).decode("utf-8", "replace")
         if response.status_code != _OK:
             return response.status_code, page
         return _text(page, stream=ask.stream)
 
-    async def _never_read(self, ask: Ask) -> tuple[int, str]:
+    async def _never_read(self, ask: Ask, room: int | None) -> tuple[int, str]:
         """Send the request, and read nothing; the client is counted as one that hung up."""
         address = urlsplit(self.url)
         tls = address.scheme == "https"
         _, writer = await asyncio.open_connection(address.hostname, address.port or (443 if tls else 80), ssl=tls)
         try:
-            body = json.dumps(self._body(ask)).encode()
+            body = json.dumps(_body(ask, room)).encode()
             about = {"Host": address.netloc, "Content-Type": "application/json", "Content-Length": str(len(body))}
             headers = "".join(f"{name}: {value}\r\n" for name, value in [*about.items(), *self.http.headers.items()])
             writer.write(f"POST {address.path}/generate HTTP/1.1\r\n{headers}\r\n".encode("latin-1") + body)
@@ -118,14 +125,16 @@ class Clients:
             text = text.replace(secret, "***")
         return text
 
-    def _body(self, ask: Ask) -> dict[str, Any]:
-        return {"text": ask.prompt, "sampling_params": {"max_new_tokens": _TOKENS}, "stream": ask.stream}
-
     def _right(self, ask: Ask, text: str) -> bool:
         if self.settings is None:
             return True
         count = ask.chunks * self.settings.chunk_pages
         return text.split(" ", maxsplit=1)[0] == pages.digest_of(ask.prompt, count, self.settings.page_bytes)
+
+
+def _body(ask: Ask, room: int | None) -> dict[str, Any]:
+    named = {} if room is None else {"rid": room_id(room)}
+    return {"text": ask.prompt, "sampling_params": {"max_new_tokens": _TOKENS}, "stream": ask.stream, **named}
 
 
 class _Gate:

@@ -25,7 +25,10 @@ _KINDS: Final = {
     "ghosts": ("ghost", "ghosts"),
     "leaks": ("leak", "leaks"),
     "released_early": ("release of pages under a transfer", "releases of pages under a transfer"),
-    "wrong_digests": ("answer from wrong pages", "answers from wrong pages"),
+    "wrong_digests": ("request with wrong bytes", "requests with wrong bytes"),
+    "starved": ("request that decode waits for in vain", "requests that decode waits for in vain"),
+    "pages_left": ("page that has not come back", "pages that have not come back"),
+    "old_chunks": ("old chunk in a later request", "old chunks in later requests"),
     DEATHS: ("dead thread", "dead threads"),
 }
 

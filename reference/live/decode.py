@@ -107,7 +107,7 @@ class Decode:
         except (BadRequest, ValueError, KeyError, TypeError) as error:
             return refusal(400, f"bad request: {error}")
         self._requests_total.inc()
-        watch = asyncio.create_task(hang_up(http))
+        watch = asyncio.create_task(self._hung_up(http))
         try:
             return await self._serve(prompt, room, home, count, watch, stream=stream)
         except httpx.HTTPError as error:
@@ -115,6 +115,12 @@ class Decode:
             return refusal(503, f"no prefill at {home}: {error!r}")
         finally:
             watch.cancel()
+
+    async def _hung_up(self, http: HttpRequest) -> None:
+        """Return when the client has hung up, if anybody looks here."""
+        if self._settings.aborts == "prefill":
+            await asyncio.Event().wait()
+        await hang_up(http)
 
     async def _serve(
         self, prompt: str, room: int, home: str, count: int, watch: asyncio.Task[None], *, stream: bool

@@ -13,7 +13,7 @@ import attrs
 import httpx
 
 from kvlatch.reference.live.records import Build
-from kvlatch.reference.live.settings import Settings
+from kvlatch.reference.live.settings import EngineRole, Settings
 from kvlatch.reference.live.storm import NotAnswering, gauge_of
 from kvlatch.reference.live.system import Part
 
@@ -36,6 +36,7 @@ class Foreign:
     http: httpx.AsyncClient
     build: Build = attrs.field(init=False)
     settings: Settings | None = None
+    logs: tuple[Path, ...] = ()
 
     def __attrs_post_init__(self) -> None:
         self.build = Build(self.label or self.url, None, None, "")
@@ -67,6 +68,10 @@ class Foreign:
     async def ledger(self) -> dict[str, Any] | None:
         """It keeps none that we could read."""
         return None
+
+    async def second_ledgers(self) -> tuple[tuple[EngineRole, dict[str, Any]], ...]:
+        """Nothing is known of its ranks."""
+        return ()
 
     async def decode_ledger(self) -> dict[str, Any] | None:
         """It keeps none that we could read."""

@@ -6,6 +6,7 @@ So control and treatment are asked the same, one of them perhaps for longer: see
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from itertools import count
 from typing import Final
@@ -14,6 +15,7 @@ import attrs
 
 POLITE: Final = 3
 """Requests of the baseline, which come before those that are counted in a load."""
+_NAMED: Final = re.compile(r"room-([0-9]{1,19})")
 ROUNDS: Final = 6
 """Most rounds of a storm."""
 
@@ -27,6 +29,8 @@ class Load:
     :data:`ROUNDS`. On a slow machine that takes more rounds. The rule is fixed before the storm and does not look at
     what is pinned, so runs of two builds that do not differ remain alike, and Fisher's test on them exact. Where hits
     cannot be counted, there is one round.
+
+    With ``reuse``, a client that has hung up sends its next request at once, and with the same room id.
 
     ``rate`` is the most requests begun in a second, None for no limit. A client hangs up after ``patience`` seconds,
     evenly between two bounds, or, one in ``patient``, waits for its answer. Prompts are ``chunks`` long, evenly between
@@ -43,6 +47,7 @@ class Load:
     patient: int = 4
     limit: float = 20.0
     hits: int = 0
+    reuse: bool = False
 
     def __attrs_post_init__(self) -> None:
         for name in ("patience", "chunks"):
@@ -78,6 +83,17 @@ def _ask(load: Load, seed: int, number: int, chance: random.Random, chunk_tokens
     patience = None if waits else chance.uniform(*load.patience)
     stream = chance.random() < 0.5
     return Ask(number, prompt(seed, number, chunks * chunk_tokens), chunks, patience, stream, reads)
+
+
+def room_id(room: int) -> str:
+    """The id of a request that wants this room: the router hands it on, and draws a new room each time by itself."""
+    return f"room-{room}"
+
+
+def room_of(rid: object) -> int | None:
+    """The room that a request id wants; None if it wants none."""
+    named = _NAMED.fullmatch(rid) if isinstance(rid, str) else None
+    return int(named[1]) if named else None
 
 
 def prompt(seed: int, number: int, tokens: int) -> str:

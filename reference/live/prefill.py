@@ -34,8 +34,6 @@ REQUEST: Final = 1
 """The router draws a new room for each request, so every request here is the first of its room."""
 _IDLE: Final = 0.002
 """Seconds between two looks for something to do: all of this polls, as upstream's does."""
-_HANG_UP_SECONDS: Final = 4.0
-"""Seconds between two looks of SGLang's prefill at whether its client is still connected."""
 
 
 @attrs.define(eq=False)
@@ -297,7 +295,7 @@ class Prefill:
             request = self._submit(room, prompt)
         except (BadRequest, ValueError) as error:
             return refusal(400, str(error))
-        watch = asyncio.create_task(self._watch(http, request)) if self._settings.both_abort else None
+        watch = asyncio.create_task(self._watch(http, request)) if self._settings.aborts != "decode" else None
         result = await request.result
         if watch is not None:
             watch.cancel()
@@ -316,9 +314,8 @@ class Prefill:
         return request
 
     async def _watch(self, http: HttpRequest, request: Request) -> None:
-        """Check for a client that has hung up, as rarely as SGLang does."""
+        """Its client may hang up."""
         await hang_up(http)
-        await asyncio.sleep(_HANG_UP_SECONDS)
         request.hung_up = True
 
     async def bootstrap(self, http: HttpRequest) -> Response:

@@ -28,9 +28,14 @@ HARM: Final = (
     "leaks",
     "released_early",
     "wrong_digests",
+    "starved",
+    "pages_left",
+    "old_chunks",
 )
 """The counts that should be 0."""
-FORMAT: Final = 3
+_TWICE: Final = ("starved", "pages_left")
+"""... and what says something else about requests that are counted by another of them already."""
+FORMAT: Final = 4
 """The version of ``report.json``, under the key ``kvlatch-storm``."""
 
 
@@ -112,9 +117,12 @@ class Counts:
     status was replaced by a live one, or Failed by Success, as the event log shows. ``ghosts`` are entries in the
     status table without a request; ``leaks`` are rooms that are over and still have an entry in another table of either
     engine (transfer infos, failure records, transfer statuses); ``unsettled`` are requests that an engine has not
-    answered after the drain, wherever they are; ``released_early`` are requests whose pages were
-    released while a worker was transferring them. ``wrong_digests`` are requests that decode took for complete, with
-    pages that are not those of their prompt.
+    answered after the drain, wherever they are; ``starved`` are those of them that decode alone still holds: prefill is
+    through with them, and has not told it. ``pages_left`` are the pages that have not come back then. ``reused`` are
+    requests with a room id that an earlier one has had, ``old_chunks`` transfers of a chunk in the life of a later
+    request on its id. Of two ranks, what a rank has by itself is added up; ``released_early`` are requests
+    whose pages were released while a worker was transferring them. ``wrong_digests`` are requests that decode took for
+    complete, with pages that are not those of their prompt.
     """
 
     sent: int
@@ -130,6 +138,23 @@ class Counts:
     wrong_digests: int | None
     leaks: int | None = None
     unsettled: int | None = None
+    starved: int | None = None
+    pages_left: int | None = None
+    reused: int | None = None
+    old_chunks: int | None = None
+
+
+@attrs.frozen
+class Rank:
+    """One rank of an engine after the drain: ``part`` is prefill, or prefill rank 1, and so on.
+
+    ``figures`` are those of :class:`Counts` that a rank has by itself; ``leaks`` the entries of rooms that are over, by
+    the table that they are in.
+    """
+
+    part: str
+    figures: Mapping[str, int]
+    leaks: Mapping[str, int]
 
 
 @attrs.frozen
@@ -170,6 +195,7 @@ class Run:
     left_behind: tuple[str, ...] = ()
     interrupted: bool = False
     deaths: tuple[Death, ...] = ()
+    ranks: tuple[Rank, ...] = ()
 
     @property
     def harm(self) -> int:
@@ -180,7 +206,7 @@ class Run:
         """
         if not self.build.published:
             return self.counts.pinned
-        known = (getattr(self.counts, name) or 0 for name in HARM)
+        known = (getattr(self.counts, name) or 0 for name in HARM if name not in _TWICE)
         return sum(known) + len(self.deaths)
 
 

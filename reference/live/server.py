@@ -24,6 +24,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from kvlatch.reference.live.load import room_of
 from kvlatch.reference.live.settings import EngineRole, Rules
 
 MODEL: Final = "kvlatch-random-pages"
@@ -71,7 +72,10 @@ def information(role: EngineRole, rules: Rules, model: Path) -> dict[str, Any]:
 
 
 def body_of(data: object) -> tuple[str, int, bool]:
-    """Prompt, room and whether to stream; BadRequest for anything else."""
+    """Prompt, room and whether to stream; BadRequest for anything else.
+
+    The room is the router's, unless the client names one in its request id (:func:`.load.room_id`).
+    """
     if not isinstance(data, dict):
         raise BadRequest("the body is no JSON object")
     prompt, room = data.get("text"), data.get("bootstrap_room")
@@ -79,7 +83,8 @@ def body_of(data: object) -> tuple[str, int, bool]:
         raise BadRequest("text has to be a string with at least one word")
     if not isinstance(room, int) or room < 0:
         raise BadRequest("bootstrap_room has to be an unsigned integer: send requests to the router, which adds it")
-    return prompt, room, data.get("stream") is True
+    named = room_of(data.get("rid"))
+    return prompt, room if named is None else named, data.get("stream") is True
 
 
 def refusal(code: int, why: str) -> Response:

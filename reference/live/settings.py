@@ -19,6 +19,10 @@ from kvlatch.spec.schema import Atomicity
 from kvlatch.spec.status import KVPoll
 
 EngineRole = Literal["prefill", "decode"]
+SCHEDULER: Final = "scheduler"
+"""The name of the thread that runs a scheduler's loop."""
+Aborts = Literal["decode", "prefill", "both"]
+"""Which engines look for clients that have hung up."""
 
 
 @attrs.frozen
@@ -73,9 +77,9 @@ class Settings:
     ``chunk_seconds``, fills ``chunk_pages`` pages, and each page takes ``page_seconds`` on the wire: so a transfer
     takes time in proportion to its length. ``noise`` is the chance that a transfer worker is delayed before a store to
     the status table or a lock of the manager, by up to ``noise_seconds``: it makes a rare interleaving frequent, and
-    makes none possible that was not. ``queue`` bounds the chunks that wait for a worker. ``both_abort``: prefill looks
-    for clients that have hung up as well, as SGLang does every four seconds; else decode alone does, and sends a
-    notice. Times are in seconds.
+    makes none possible that was not. ``queue`` bounds the chunks that wait for a worker. ``aborts`` says which engines
+    look for clients that have hung up: decode, which sends a notice; prefill, on its own; or both. ``ranks`` is how
+    many ranks each engine of published code has. Times are in seconds.
     """
 
     chunk_tokens: int = 64
@@ -91,7 +95,8 @@ class Settings:
     waiting_timeout: float = 10.0
     noise: float = 0.8
     noise_seconds: float = 0.06
-    both_abort: bool = False
+    aborts: Aborts = "decode"
+    ranks: int = 1
     seed: int = 0
 
     def chunks_of(self, prompt: str) -> int:

@@ -32,7 +32,7 @@ from kvlatch.reference.live.records import (
     Role,
     Run,
 )
-from kvlatch.reference.live.settings import Rules, Settings
+from kvlatch.reference.live.settings import SCHEDULER, EngineRole, Rules, Settings
 from kvlatch.reference.live.system import Part, Subject, System
 from kvlatch.reference.logs.check import check
 
@@ -87,6 +87,13 @@ class Target(Protocol):
     async def decode_ledger(self) -> dict[str, Any] | None:
         """What the decode engine knows of itself."""
 
+    async def second_ledgers(self) -> tuple[tuple[EngineRole, dict[str, Any]], ...]:
+        """What the second ranks know of themselves, each with its engine."""
+
+    @property
+    def logs(self) -> tuple[Path, ...]:
+        """The event logs of prefill's ranks."""
+
     def kill(self, part: Part) -> None:
         """End a part."""
 
@@ -122,6 +129,11 @@ class Embedded:
         """Prefill's event log."""
         return self.system.log
 
+    @property
+    def logs(self) -> tuple[Path, ...]:
+        """Those of all its ranks."""
+        return self.system.logs
+
     async def fingerprint(self) -> str:
         """What prefill says of itself; of a dead one, what it said before."""
         if self.dead():
@@ -139,6 +151,11 @@ class Embedded:
     async def decode_ledger(self) -> dict[str, Any] | None:
         """Decode's ledger."""
         return await self._state("decode")
+
+    async def second_ledgers(self) -> tuple[tuple[EngineRole, dict[str, Any]], ...]:
+        """Those of the second ranks."""
+        found = [(part, await self._state(part)) for part in self.system.others]
+        return tuple(("prefill" if part.startswith("prefill") else "decode", one) for part, one in found if one)
 
     async def _state(self, part: Part) -> dict[str, Any] | None:
         with contextlib.suppress(httpx.HTTPError):
@@ -245,13 +262,14 @@ class Storm:
             async with self._phase("drain", phases, start):
                 drained = await self._drain(watch, idle, deadline)
         left = await self._look(watch)
-        await self._fit(left.ledger, left.decode)
+        await self._fit(*(ledger for _, _, ledger in left.engines))
         return Run(
             role=self.role, repetition=self.repetition, build=self.target.build, phases=tuple(phases),
             gauge=tuple(watch.gauge), requests=tuple(clients.done), counts=left.counts(clients.done, idle),
             metric=None if left.ledger is None else Metric(len(watch.gauge), watch.compared, watch.differed),
             idle=idle, longest=longest, deadline=deadline, drained=drained, pinned=tuple(self._pinned(left)),
             log=self.target.log, faults=tuple(self.faults), interrupted=self.stop.is_set(), deaths=tuple(left.deaths),
+            ranks=tuple(left.ranks),
         )  # fmt: skip
 
     @contextlib.asynccontextmanager
@@ -308,8 +326,11 @@ class Storm:
             await asyncio.gather(fault, return_exceptions=True)
 
     async def _hit_too_rarely(self) -> bool:
-        ledger = await self.target.ledger()
-        return ledger is not None and ledger["hits"] < self.load.hits
+        """... and could still be: not after the death of a scheduler."""
+        ledgers = await self.target.ledger(), await self.target.decode_ledger()
+        if any(death["thread"] == SCHEDULER for one in ledgers for death in (one or {}).get("deaths", ())):
+            return False
+        return ledgers[0] is not None and ledgers[0]["hits"] < self.load.hits
 
     async def _faults(self) -> None:
         await asyncio.sleep(_FAULT_AT * self.load.seconds)
@@ -344,16 +365,16 @@ class Storm:
 
     async def _look(self, watch: _Watch) -> Left:
         """What is there after the drain: both ledgers, and what the event log shows."""
-        left = Left(await watch.sample(), await self.target.ledger(), await self.target.decode_ledger())
-        if self.target.log is None:
-            return left
-        return attrs.evolve(left, log=await asyncio.to_thread(check, self.target.log))
+        ledgers = await self.target.ledger(), await self.target.decode_ledger()
+        left = Left(await watch.sample(), *ledgers, await self.target.second_ledgers())
+        checked = [await asyncio.to_thread(check, log) for log in self.target.logs]
+        return attrs.evolve(left, logs=tuple(checked))
 
     def _pinned(self, left: Left) -> Iterator[PinnedRoom]:
         """The rooms that are still in the inflight queue, and what the event log says of them."""
-        if left.ledger is None or left.log is None:
+        if left.ledger is None or not left.logs:
             return
-        found = {violation.room: violation for violation in left.log.violations}
+        found = {violation.room: violation for violation in left.logs[0].violations}
         for text, status in left.ledger["inflight"].items():
             room = int(text)
             show = shlex.join(["kvlatch", "show", str(self.target.log), "--room", text])

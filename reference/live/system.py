@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Literal, Self
@@ -30,7 +30,9 @@ _WAIT: Final = 0.05
 
 Subject = Rules | Published
 """What an engine runs: a status manager of ours that follows rules, or published code."""
-Part = Literal["prefill", "decode", "router"]
+Part = Literal["prefill", "decode", "router", "prefill rank 1", "decode rank 1"]
+"""Of two ranks, the first is called as the engine is."""
+_SECOND: Final[dict[EngineRole, Part]] = {"prefill": "prefill rank 1", "decode": "decode rank 1"}
 TOKENIZER: Final = {
     "version": "1.0",
     "model": {"type": "WordLevel", "vocab": {"unknown": 0}, "unk_token": "unknown"},
@@ -71,8 +73,21 @@ class System:
 
     @property
     def log(self) -> Path:
-        """Prefill's event log."""
-        return self._folder / "prefill.ndjson"
+        """The event log of prefill's first rank."""
+        return self.logs[0]
+
+    @property
+    def logs(self) -> tuple[Path, ...]:
+        """The event logs of prefill's ranks."""
+        return tuple(self._folder / f"{part.replace(' ', '-')}.ndjson" for part in self._ranks("prefill"))
+
+    def _ranks(self, role: EngineRole) -> tuple[Part, ...]:
+        return (role, _SECOND[role])[: self._settings.ranks]
+
+    @property
+    def others(self) -> tuple[Part, ...]:
+        """The second ranks."""
+        return (*self._ranks("prefill")[1:], *self._ranks("decode")[1:])
 
     def url(self, part: Part) -> str:
         """Where a part listens."""
@@ -105,23 +120,30 @@ class System:
         roles: tuple[EngineRole, ...] = ("prefill", "decode")
         with _free_ports(1) as (self._bootstrap_port,):
             pass
+        parts: list[Part] = []
         for role in roles:
-            configuration = {
-                "role": role,
-                **self._subject.configuration(),
-                "bootstrap_port": self._bootstrap_port,
-                "settings": attrs.asdict(self._settings),
-                "log": str(self.log.resolve()),
-                "model": str(model.resolve()),
-            }
-            process = self._spawn(role, [self._subject.module], subprocess.PIPE)
-            _stream(process.popen.stdin).write(json.dumps(configuration) + "\n")
-            _stream(process.popen.stdin).flush()
-        for role in roles:
-            process = self._parts[role]
+            for (rank, part), link in zip(enumerate(self._ranks(role)), _linked(self._settings.ranks), strict=True):
+                configuration = {
+                    "role": role,
+                    "rank": rank,
+                    "links": [link.fileno()] if link else [],
+                    **self._subject.configuration(),
+                    "bootstrap_port": self._bootstrap_port,
+                    "settings": attrs.asdict(self._settings),
+                    "log": str(self.logs[rank].resolve()),
+                    "model": str(model.resolve()),
+                }
+                process = self._spawn(part, [self._subject.module], subprocess.PIPE, configuration["links"])
+                if link:
+                    link.close()  # the process has it
+                _stream(process.popen.stdin).write(json.dumps(configuration) + "\n")
+                _stream(process.popen.stdin).flush()
+                parts.append(part)
+        for part in parts:
+            process = self._parts[part]
             line = _stream(process.popen.stdout).readline()  # empty if the process has ended
             if not line:
-                raise self._failure(role)
+                raise self._failure(part)
             process.port = int(json.loads(line)["port"])
             self._ports.append(process.port)
 
@@ -146,8 +168,8 @@ class System:
                     raise self._failure("router")
                 time.sleep(_WAIT)  # the router does not say when it knows its workers
 
-    def _spawn(self, name: Part, module: list[str], stdout: int) -> Process:
-        output = self._folder / f"{name}.log"
+    def _spawn(self, name: Part, module: list[str], stdout: int, files: Sequence[int] = ()) -> Process:
+        output = self._folder / f"{name.replace(' ', '-')}.log"
         with output.open("w", encoding="utf-8") as errors:
             popen = subprocess.Popen(
                 [sys.executable, "-m", *module],
@@ -156,6 +178,7 @@ class System:
                 stderr=errors,
                 text=True,
                 env={**os.environ, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"},
+                pass_fds=files,
                 start_new_session=True,  # a Ctrl-C is for the storm, which then stops them in order
             )
         self._parts[name] = Process(name, popen, output)
@@ -167,9 +190,11 @@ class System:
         return CannotStart(f"the {name} does not start: {last} (all of it is in {output})")
 
     def kill(self, part: Part) -> None:
-        """End a part as ``kill -9`` does; when this returns, it has ended."""
-        self._parts[part].popen.kill()
-        self._parts[part].popen.wait()
+        """End a part, with all its ranks, as ``kill -9`` does; when this returns, it has ended."""
+        for name, process in self._parts.items():
+            if name == part or name.startswith(f"{part} rank"):
+                process.popen.kill()
+                process.popen.wait()
 
     def alive(self, part: Part) -> bool:
         """Whether a part still runs."""
@@ -193,6 +218,11 @@ class System:
         """What is still there of a system that was stopped: processes that run, ports that listen."""
         running = [f"process {p.popen.pid} ({p.name})" for p in self._parts.values() if p.popen.poll() is None]
         return (*running, *(f"port {port}" for port in self._ports if _listens(port)))
+
+
+def _linked(ranks: int) -> Sequence[socket.socket | None]:
+    """A connection between two ranks, an end for each; None for one rank."""
+    return socket.socketpair() if ranks > 1 else [None]
 
 
 def raise_descriptor_limit() -> None:

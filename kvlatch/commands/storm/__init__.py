@@ -15,7 +15,7 @@ _RATE: Final = 20.0
 """Most requests a second to a deployment whose user does not say another rate."""
 _PAIR: Final = 2
 _OF_A_DEPLOYMENT: Final = ("metrics", "header", "label", "against", "yes")
-_OF_A_SYSTEM: Final = ("builds", "queue", "noise", "hits", "both_abort", "faults")
+_OF_A_SYSTEM: Final = ("builds", "queue", "noise", "hits", "aborts", "reuse", "ranks", "faults")
 """Options that are about a system that is started here."""
 
 
@@ -95,7 +95,23 @@ _OF_A_SYSTEM: Final = ("builds", "queue", "noise", "hits", "both_abort", "faults
     show_default=True,
     help="Chance that a worker is delayed before a store or a lock; 0 leaves the race to luck.",
 )
-@click.option("--both-abort", is_flag=True, help="Prefill looks for clients that hung up too, every four seconds.")
+@click.option(
+    "--aborts",
+    type=click.Choice(["decode", "prefill", "both"]),
+    default="decode",
+    show_default=True,
+    help="Which engines notice that a client has hung up.",
+)
+@click.option(
+    "--reuse", is_flag=True, help="Published code: a client that hung up asks again at once, with the same room id."
+)
+@click.option(
+    "--ranks",
+    type=click.IntRange(1, 2),
+    default=1,
+    show_default=True,
+    help="Published code: ranks of each engine, whose statuses upstream reduces to one.",
+)
 @click.option(
     "--fault",
     "faults",
@@ -112,8 +128,8 @@ _OF_A_SYSTEM: Final = ("builds", "queue", "noise", "hits", "both_abort", "faults
 @json_option("One JSON object: the report, with the laws of each build; room ids are strings.")
 def storm(
     requests: int, clients: int, seconds: float, hits: int | None, rate: float | None, patience: tuple[float, float],
-    chunks: tuple[int, int] | None, limit: float, unread: int, queue: int, noise: float, both_abort: bool,
-    header: tuple[str, ...], faults: tuple[Any, ...], **question: Any,
+    chunks: tuple[int, int] | None, limit: float, unread: int, queue: int, noise: float, aborts: str,
+    reuse: bool, ranks: int, header: tuple[str, ...], faults: tuple[Any, ...], **question: Any,
 ) -> int:  # fmt: skip
     """Storm a live prefill/decode system with clients that hang up, and see whether it leaves requests behind.
 
@@ -138,6 +154,8 @@ def storm(
     from kvlatch.commands.storm.run import answer
 
     upstream = published(question["builds"])
+    if (reuse or ranks > 1) and not upstream:
+        raise Failure("--reuse and --ranks are about published code: name it with --build sglang==VERSION", USAGE)
     if hits is None:
         hits = 6 if upstream else 20
     if chunks is None:
@@ -145,11 +163,11 @@ def storm(
     try:
         load = Load(
             requests=requests, clients=clients, seconds=seconds, rate=rate or (_RATE if deployment else None),
-            patience=patience, chunks=chunks, limit=limit, unread=unread, hits=0 if deployment else hits,
+            patience=patience, chunks=chunks, limit=limit, unread=unread, hits=0 if deployment else hits, reuse=reuse,
         )  # fmt: skip
     except ValueError as error:
         raise Failure(str(error), USAGE) from error
-    settings = {"queue": queue, "noise": noise, "both_abort": both_abort}
+    settings = {"queue": queue, "noise": noise, "aborts": aborts, "ranks": ranks}
     headers = dict(map(read_header, header))
     once = tuple(dict.fromkeys(faults))
     return answer(Question(load=load, settings=settings, headers=headers, faults=once, **question))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kvlatch.commands.judgements import Report
@@ -63,7 +63,7 @@ def _report(group: Group) -> Report:
 def _judgement(group: Group, count: str, law: str) -> Judgement:
     total = group.total(count)
     if count == "ghosts" and (leaks := group.total("leaks")):
-        return Judgement(law, Broken(_leaks(total or 0, leaks)))
+        return Judgement(law, Broken(_leaks(total or 0, leaks, group.leaks)))
     if total is None:
         return Judgement(law, NotJudged(_UNSEEN[count]))
     if total:
@@ -73,11 +73,12 @@ def _judgement(group: Group, count: str, law: str) -> Judgement:
     return Judgement(law, _looks(group, count))
 
 
-def _leaks(ghosts: int, leaks: int) -> str:
+def _leaks(ghosts: int, leaks: int, tables: Mapping[str, int]) -> str:
     """What is left of requests that are over."""
     one = "entry" if leaks == 1 else "entries"
     also = f", and {ghosts:,} in the status table" if ghosts else ""
-    return f"{leaks:,} {one} of requests that are over in infos, failure records or transfers{also}"
+    where = ", ".join(f"{count:,} in {table}" for table, count in tables.items())
+    return f"{leaks:,} {one} of requests that are over: {where}{also}"
 
 
 def _crash(group: Group) -> Judgement:
@@ -86,7 +87,8 @@ def _crash(group: Group) -> Judgement:
     if not deaths:
         return Judgement(NO_CRASH, Kept(group.total("sent") or 0, "requests"))
     first = deaths[0]
-    more = f", and {len(deaths) - 1} more" if len(deaths) > 1 else ""
+    storms = f" in {len(group.runs)} storms" if len(group.runs) > 1 else ""
+    more = f", and {len(deaths) - 1} more{storms}" if len(deaths) > 1 else ""
     sentence = f"{first.part}'s {first.thread} thread died of {first.error} at {first.where}{more}"
     return Judgement(NO_CRASH, Broken(sentence))
 
@@ -95,9 +97,9 @@ def _settlement(group: Group) -> Judgement:
     """What is pinned has not settled either, whatever its client was told."""
     lost, pinned, sent = (group.total(name) or 0 for name in ("unaccounted", "pinned", "sent"))
     if held := group.total("unsettled"):
-        sentence = (
-            f"{held:,} of {sent:,} requests are held by an engine for ever; {lost:,} of them had a patient client"
-        )
+        starved = group.total("starved")
+        told = f", {starved:,} by decode, which nobody tells that prefill is through with them" if starved else ""
+        sentence = f"{held:,} of {sent:,} requests are held by an engine for ever{told}; {lost:,} had a patient client"
         return Judgement(SETTLEMENT, Broken(sentence))
     if lost or pinned:
         sentence = f"{lost:,} of {sent:,} requests had no ending for a patient client, {pinned:,} stayed in the queue"

@@ -21,6 +21,7 @@ from kvlatch.commands.storm.report import (
     groups,
     harmed,
     held,
+    remarks,
     window,
 )
 from kvlatch.reference.live.records import Conclusion, Run, Storm
@@ -57,6 +58,7 @@ def html(storm: Storm) -> str:
         groups=builds,
         counts=counted(groups(storm)),
         harmed=harmed(groups(storm)),
+        remarks=remarks,
         plots={
             name: Markup(svg({group.label: group.runs for group in builds}, size))  # noqa: S704  # it escapes names
             for name, size in {"wide": WIDE, "narrow": NARROW}.items()

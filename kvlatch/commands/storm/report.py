@@ -1,13 +1,13 @@
-"""What an abort storm has shown: figures, what to think of them, and a summary for a terminal.
+"""What an abort storm has shown: figures, and what to think of them.
 
-``page.py`` puts the same on a page. Names and details may come from a foreign server: all text goes through
-:func:`kvlatch.commands.pages.printable`.
+``terminal.py`` puts it on a terminal, ``page.py`` on a page. Names and details may come from a foreign server: all text
+goes through :func:`kvlatch.commands.pages.printable`.
 """
 
 from __future__ import annotations
 
-import io
-import textwrap
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -15,7 +15,7 @@ import attrs
 
 from kvlatch.commands.pages import printable
 from kvlatch.reference.live.load import ROUNDS
-from kvlatch.reference.live.records import Build, Death, PinnedRoom, Role, Run, Storm
+from kvlatch.reference.live.records import Build, Death, Role, Run, Storm
 
 _ROLES: Final[tuple[Role, ...]] = ("control", "treatment", "alone")
 ROOMS_SHOWN: Final = 3
@@ -51,6 +51,10 @@ COUNTS: Final = (
 )
 OF_UPSTREAM: Final = (
     Count("unsettled", "held for ever", "Requests that an engine has not answered after the drain, in any queue."),
+    Count("starved", "starved at decode", "... which prefill is through with, and nobody has told decode so."),
+    Count("pages_left", "pages taken", "Pages of either engine that have not come back after the drain."),
+    Count("reused", "ids used again", "Requests with a room id that an earlier one has had (--reuse)."),
+    Count("old_chunks", "old chunks", "Transfers of a chunk in the life of a later request on its room id."),
     Count("leaks", "leaks", "Rooms that are over, with an entry in another table: infos, failure records, transfers."),
 )
 
@@ -77,6 +81,26 @@ class Group:
     def deaths(self) -> tuple[Death, ...]:
         """The threads that died."""
         return tuple(death for run in self.runs for death in run.deaths)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The ranks of both engines, by name; empty where they have not been asked."""
+        return tuple(dict.fromkeys(rank.part for run in self.runs for rank in run.ranks))
+
+    def of_rank(self, part: str, count: str) -> int | None:
+        """What a rank has of a count in all repetitions; None if it has none of that."""
+        figures = [rank.figures.get(count) for run in self.runs for rank in run.ranks if rank.part == part]
+        known = [figure for figure in figures if figure is not None]
+        return sum(known) if known else None
+
+    @property
+    def leaks(self) -> dict[str, int]:
+        """Entries of requests that are over, by engine and table."""
+        found: Counter[str] = Counter()
+        for run in self.runs:
+            for rank in run.ranks:
+                found.update({f"{rank.part}'s {table}": count for table, count in rank.leaks.items()})
+        return dict(found)
 
 
 @attrs.frozen
@@ -119,6 +143,23 @@ class Doubt:
 
     question: str
     answers: tuple[Answer, ...]
+
+
+def remarks(group: Group) -> Iterator[str]:
+    """What the figures of a build do not say: which threads died, how often, where entries leak, and who waits."""
+    every = Counter(f"{one.part}'s {one.thread} thread died of {one.error} at {one.where}" for one in group.deaths)
+    alike: dict[str, list[str]] = {}
+    for death in every:
+        alike.setdefault(re.sub(r"[0-9]{6,}(-[0-9]+)?", "…", death), []).append(death)
+    for deaths in alike.values():
+        number = sum(every[death] for death in deaths)
+        yield deaths[0] if number == 1 else f"{deaths[0]}, and {number - 1} more like it"
+    if starved := group.total("starved"):
+        held = group.total("unsettled")
+        what = f"{starved:,} of {held:,} requests held for ever are held by decode alone: prefill is through with them"
+        yield f"{what}, and nobody has told it; they have {group.total('pages_left'):,} pages between them"
+    if leaks := group.leaks:
+        yield f"leaks are {', '.join(f'{count:,} in {table}' for table, count in leaks.items())}"
 
 
 def groups(storm: Storm) -> tuple[Group, ...]:
@@ -194,7 +235,7 @@ def cautions(storm: Storm) -> tuple[str, ...]:
     if faults := {fault for run in storm.runs for fault in run.faults}:
         found.append(f"Faults were provoked on the way: {', '.join(sorted(faults))}.")
     if number := sum(len(run.left_behind) for run in storm.runs):
-        found.append(f"{_many(number, 'process or port', 'processes or ports')} stayed behind.")
+        found.append(f"{many(number, 'process or port', 'processes or ports')} stayed behind.")
     return tuple(found)
 
 
@@ -251,7 +292,7 @@ def _raced(group: Group) -> Answer:
     if not any(known):
         return Answer(f"{group.label}: NOT ONCE, so that nothing pinned would mean nothing.", suspicious=True)
     each = f" ({' + '.join(map(str, known))} in the repetitions)" if len(known) > 1 else ""
-    met = f"{_many(sum(known), 'abort')}{each} met a worker that was past its checks and had not written yet"
+    met = f"{many(sum(known), 'abort')}{each} met a worker that was past its checks and had not written yet"
     return Answer(f"{group.label}: {met}.", suspicious=not all(known))
 
 
@@ -267,7 +308,7 @@ def _stuck(group: Group) -> Answer:
     empty = f"down to the {before:g} that were in it before" if before else "empty"
     took = [run.drained - phase.start for run, phase in drains if run.drained is not None]
     if len(took) < len(drains):
-        end = f"it was not {empty} then in {len(drains) - len(took)} of {_many(len(drains), 'repetition')}"
+        end = f"it was not {empty} then in {len(drains) - len(took)} of {many(len(drains), 'repetition')}"
     else:
         end = f"it was {empty} {max(took):.3g} s after the storm at the latest"
     waited = f"the queue was given {', '.join(deadlines)} s to drain, {compared}"
@@ -290,70 +331,5 @@ def harmed(builds: Sequence[Group]) -> str:
     return "repetitions with a fault" if upstream else "repetitions that pinned"
 
 
-def _many(number: int, one: str, many: str = "") -> str:
+def many(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# The terminal
-
-
-def lines(storm: Storm, width: int) -> Iterator[str]:
-    """The summary, line by line: at most ``width`` columns wide, but for commands, which are never broken."""
-    from kvlatch.commands.storm.plot import blocks
-
-    builds = groups(storm)
-    yield from _wrapped(storm.sentence, width)
-    yield from _wrapped(chance(storm.p), width)
-    yield from _wrapped(window(storm), width)
-    for caution in cautions(storm):
-        yield from _wrapped(f"! {caution}", width)
-    yield ""
-    yield "Requests in the prefill inflight queue, the greatest over the repetitions:"
-    yield from blocks({group.label: group.runs for group in builds}, width)
-    columns = max(1, (width - max(len(count.heading) for count in COUNTS)) // 22)
-    for start in range(0, len(builds), columns):
-        yield ""
-        yield from _table(builds[start : start + columns], width)
-    for group in builds:
-        for death in group.deaths:
-            died = f"{death.part}'s {death.thread} thread died of {death.error} at {death.where}"
-            yield from _wrapped(f"{group.label}: {died}", width)
-    rooms = [(group, run, room) for group in builds for run in group.runs for room in run.pinned]
-    for group, run, room in rooms[:ROOMS_SHOWN]:
-        yield ""
-        yield from _wrapped(f"{group.label}, repetition {run.repetition}: {_room(room)}", width)
-        yield f"  {printable(room.show)}"
-    if len(rooms) > ROOMS_SHOWN:
-        yield ""
-        yield f"and {_many(len(rooms) - ROOMS_SHOWN, 'more pinned room', 'more pinned rooms')}"
-
-
-def _room(room: PinnedRoom) -> str:
-    law = "" if room.law is None else f"; {room.law} is broken in line {room.line}"
-    return f"room {room.room} is pinned as {room.status}{law}: {room.says}"
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(printable(text), width, subsequent_indent="  ", break_on_hyphens=False)
-
-
-def _table(builds: Sequence[Group], width: int) -> Iterator[str]:
-    """The counts, a column for each build."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from kvlatch.commands.common import put
-
-    table = Table("", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for group in builds:
-        table.add_column(Text(group.label, overflow="fold"), justify="right")
-    table.add_row(harmed(builds), *(group.harmed_in for group in builds))
-    for count in counted(builds):
-        totals = (group.total(count.name) for group in builds)
-        table.add_row(count.heading, *(UNKNOWN if total is None else f"{total:,}" for total in totals))
-    output = io.StringIO()
-    put(Console(file=output, width=width, color_system=None), table)
-    yield from (line.rstrip() for line in output.getvalue().splitlines())

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 _LARGEST: Final = 256 * 2**20
 """Bytes of an earlier report."""
+_UPSTREAM_WAITS: Final = 300.0
+"""Seconds for which upstream's decode waits for a transfer: its own default. A storm has ended by then."""
 _POLLED: Final = 8
 """Connections that are kept for the pages that are polled."""
 
@@ -146,7 +148,9 @@ def _of_engines(question: Question) -> Settings:
     settings = Settings(seed=question.seed, **question.settings)
     if not published(question.builds):
         return settings
-    return attrs.evolve(settings, noise_seconds=0.02, chunk_seconds=0.01, page_seconds=0.001)
+    return attrs.evolve(
+        settings, noise_seconds=0.02, chunk_seconds=0.01, page_seconds=0.001, waiting_timeout=_UPSTREAM_WAITS
+    )
 
 
 def _foreign(question: Question) -> Iterator[Run]:
@@ -284,7 +288,7 @@ def _earlier(path: Path) -> tuple[Run, ...]:
 
 def _write(storm: Storm, out: Path, question: Question) -> None:
     from kvlatch.commands.storm import page
-    from kvlatch.commands.storm import report as storm_report
+    from kvlatch.commands.storm.terminal import lines
 
     judged = laws.reports(storm)
     report = json.dumps(as_json(storm) | {"judgements": [one.as_json() for one in judged]})
@@ -297,7 +301,7 @@ def _write(storm: Storm, out: Path, question: Question) -> None:
         click.echo(report)
         return
     width = shutil.get_terminal_size((100, 24)).columns
-    for line in storm_report.lines(storm, width):
+    for line in lines(storm, width):
         click.echo(line)
     for one in judged:
         click.echo()

@@ -35,48 +35,60 @@ from kvlatch.reference.live.server import (
     refusal,
     serve,
 )
-from kvlatch.reference.live.settings import EngineRole, Settings
+from kvlatch.reference.live.settings import SCHEDULER, EngineRole, Settings
+from kvlatch.reference.live.upstream.lives import Lives
 from kvlatch.reference.live.upstream.load import SRT, Finder, load
 from kvlatch.reference.live.upstream.observe import OPS, Watch, attach
 from kvlatch.reference.live.upstream.overlays import lay_over
+from kvlatch.reference.live.upstream.ranks import Group
 from kvlatch.reference.live.upstream.replaced import arguments, replaced
 from kvlatch.reference.live.upstream.scheduler import scheduler
 from kvlatch.reference.logs.write import LogWriter
 from kvlatch.reference.published.stand_ins import private_stdout
 from kvlatch.spec.status import ABSENT, KVPoll
 
-_HANG_UP_SECONDS = 4.0
-"""Seconds between two looks of SGLang's prefill at whether its client is still connected."""
-
 
 class Engine:
-    """A scheduler of upstream's with its HTTP side."""
+    """A scheduler of upstream's with its HTTP side: one rank of an engine. Requests come to rank 0."""
 
     def __init__(self, role: EngineRole, settings: Settings, configuration: dict[str, Any]) -> None:
         self._role = role
         self._settings = settings
         self._bootstrap_port = int(configuration["bootstrap_port"])
-        given = arguments(role, self._bootstrap_port)
+        self._rank = int(configuration["rank"])
+        links = [socket.socket(fileno=number) for number in configuration["links"]]
+        group = Group(self._rank, settings.ranks, links) if settings.ranks > 1 else None
+        given = arguments(role, self._bootstrap_port, group)
         self.finder: Finder = load(Path(configuration["code"]), replaced(given))
         upstream = importlib.import_module(f"{SRT}.managers.scheduler")
         conn = importlib.import_module(f"{SRT}.disaggregation.nixl.conn")
         vars(conn)["_normalize_kv_mem_kinds"] = _on_the_host
         for number, overlay in enumerate(configuration["overlays"]):
             lay_over(overlay, f"overlay_{number}", upstream)
+        self.lives = Lives()
+        self.lives.follow_senders()
         if role == "prefill":
-            self._bootstrap_server = conn.NixlKVBootstrapServer("127.0.0.1", self._bootstrap_port)
+            if self._rank == 0:
+                self._bootstrap_server = conn.NixlKVBootstrapServer("127.0.0.1", self._bootstrap_port)
             _wait_for_port(self._bootstrap_port)
-        log = LogWriter(Path(configuration["log"]), OPS, node=role) if role == "prefill" else None
-        self.watch = Watch(Noise(settings.noise, settings.noise_seconds, settings.seed), log)
+        log = (
+            LogWriter(Path(configuration["log"]), OPS, node=role, rank=self._rank if group else None)
+            if role == "prefill"
+            else None
+        )
+        self.watch = Watch(Noise(settings.noise, settings.noise_seconds, settings.seed + self._rank), log)
         threading.excepthook = self.watch.died
-        self.scheduler = scheduler(upstream, settings, given, self.watch)
+        self.scheduler = scheduler(upstream, settings, given, self.watch, group)
         self.manager = self._queue.kv_manager
         wire = settings.page_seconds * settings.chunk_pages if role == "prefill" else 0.0
-        attach(self.manager, importlib.import_module(f"{SRT}.disaggregation.common.utils").FastQueue, self.watch, wire)
-        self.scheduler.answer = self._answered
+        queue = importlib.import_module(f"{SRT}.disaggregation.common.utils").FastQueue
+        attach(self.manager, queue, self.watch, wire)
+        self.lives.follow_chunks(queue, self.manager)
+        self.scheduler.answered = self._answered
         self._futures: dict[str, asyncio.Future[Any]] = {}
-        self._rooms: dict[str, int] = {}
         self._counts: Counter[str] = Counter()
+        self._wrong: list[str] = []
+        """The requests for which wrong bytes came to this rank."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self.gauges = Gauges(role)
         self._gauges = {
@@ -110,10 +122,12 @@ class Engine:
         """Start upstream's loop."""
         self._loop = loop
         run = getattr(self.scheduler, f"event_loop_normal_disagg_{self._role}")
-        threading.Thread(target=run, name="scheduler", daemon=True).start()
+        threading.Thread(target=run, name=SCHEDULER, daemon=True).start()
 
     def _answered(self, req: Any) -> None:
         """The scheduler is through with a request."""
+        if not getattr(req, "right", True):
+            self._wrong.append(req.rid)
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._resolve, req)
 
@@ -133,10 +147,9 @@ class Engine:
             self._settings.chunks_of(prompt)
         except (BadRequest, ValueError, KeyError, TypeError) as error:
             return refusal(400, f"bad request: {error}")
-        rid = f"{room}-{self._counts['requests']}"
+        rid = f"{room}-{self._counts['requests']:06d}"  # an abort is for all ids that begin as it says
         self._counts["requests"] += 1
         future = self._futures[rid] = asyncio.get_running_loop().create_future()
-        self._rooms[rid] = room
         self.scheduler.submit(rid, prompt, room, *home)
         watch = asyncio.create_task(self._watch(http, rid)) if self._looks else None
         try:
@@ -149,13 +162,11 @@ class Engine:
 
     @property
     def _looks(self) -> bool:
-        return self._role == "decode" or self._settings.both_abort
+        return self._settings.aborts in (self._role, "both")
 
     async def _watch(self, http: HttpRequest, rid: str) -> None:
         """Abort a request whose client has hung up, as upstream's front end does."""
         await hang_up(http)
-        if self._role == "prefill":
-            await asyncio.sleep(_HANG_UP_SECONDS)  # the front end's interval itself: nothing is waited for
         self._counts["hung up"] += 1
         self.scheduler.abort(rid)
 
@@ -182,7 +193,7 @@ class Engine:
     async def state(self, _: HttpRequest) -> Response:
         """The ledger."""
         table = dict(self.manager.request_status)
-        here = {self._rooms[rid] for rid in list(self._futures)}
+        here = set(self.scheduler.open.copy().values())
         allocator = self.scheduler.token_to_kv_pool_allocator
         common = {
             "unfit": self.watch.unfit,
@@ -193,7 +204,11 @@ class Engine:
                 for name in ("request_status", "transfer_infos", "failure_records", "transfer_statuses")
             },
             "pages_out": allocator.size - allocator.available_size(),
-            "waiting": len(here),
+            "open": sorted(map(str, here)),
+            "waiting": len(self.scheduler.open),
+            "wrong": self._wrong,
+            "reused": self.lives.reused,
+            "old_chunks": self.lives.old_chunks,
         }
         if self._role == "decode":
             how = ("completed", "wrong digest", "failed")

@@ -34,15 +34,23 @@ compared by a test.
   without prefixes. A token is a page. What NIXL is told is on the GPU is on the host.
 * **The model**: a chunk takes a set time, and its KV is a function of prompt and position. Decode does not decode:
   it compares the bytes that have come with that function, answers, and releases.
-* **Intake**: requests and aborts get into the scheduler by a list of calls, in the place of ZMQ and a broadcast; a
-  batch is first come, first served, one request in chunks at a time, in the place of `PrefillAdder`.
+* **Intake**: requests and aborts get into the scheduler by a list of calls, in the place of ZMQ and a broadcast; of two
+  ranks, the first hands its list to the second at each turn of the loop. With `--reuse` the room id comes from the
+  client, and not from the router. A batch is first come, first served, one request in chunks at a time, in the place of
+  `PrefillAdder`.
 * **The wire** takes a set time for a chunk at least. **The status table** is a dictionary whose stores by transfer
   workers can be delayed.
-* Statistics, traces and metrics are silent. Loops without overlap; one rank; NIXL.
+* **Ranks** (`--ranks 2`) are two processes an engine. What they poll is reduced by upstream's own
+  `poll_and_all_reduce`, whose `torch.distributed.all_reduce` is the same operation over a socket, in the place of gloo;
+  every rank has a manager, a pool and a content of its own.
+* **Metrics**: statistics, traces and upstream's reporter of metrics are silent. The gauges that are served have the
+  names that upstream gives them, and are the lengths of upstream's own queues at that moment.
+* Loops without overlap; NIXL. Decode waits for a transfer as long as it does by default, 300 s; prefill for metadata
+  3 s, in the place of 300.
 
 A stub that is read as a decision stops the storm with exit code 3 and a line that names it: nothing is decided by what
 is not there. What hangs on a part that is replaced is not judged: whether memory is enough, whether a prefix is found,
-how requests are ordered.
+how requests are ordered; and with two ranks, what gloo does when one of them is late or dead.
 """
 _PARTS: Final = ("managers.scheduler", "disaggregation.nixl.conn", "mem_cache.common", "mem_cache.allocator.base")
 

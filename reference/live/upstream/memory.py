@@ -31,7 +31,8 @@ class Pool:
     head_num = 1
     dtype = "uint8"
 
-    def __init__(self, tokens: int) -> None:
+    def __init__(self, tokens: int, rank: int) -> None:
+        self._rank = rank
         self.buffers = [zeros((tokens + 1, ITEM), np.uint8) for _ in range(2)]
 
     def get_contiguous_buf_infos(self) -> tuple[list[int], list[int], list[int]]:
@@ -47,18 +48,18 @@ class Pool:
 
     def fill(self, indices: NDArray[Any], prompt: str, start: int) -> None:
         """Write what a prompt has from this position on."""
-        self.buffers[0][indices] = content(prompt, start, len(indices))
+        self.buffers[0][indices] = content(prompt, self._rank, start, len(indices))
         self.buffers[1][indices] = ~self.buffers[0][indices]
 
     def holds(self, indices: NDArray[Any], prompt: str) -> bool:
         """Whether these tokens are those of the prompt."""
-        expected = content(prompt, 0, len(indices))
+        expected = content(prompt, self._rank, 0, len(indices))
         return bool((self.buffers[0][indices] == expected).all() and (self.buffers[1][indices] == ~expected).all())
 
 
-def content(prompt: str, start: int, tokens: int) -> NDArray[np.uint8]:
-    """The bytes of some tokens of a prompt: an array of shape (tokens, ITEM)."""
-    seed = np.frombuffer(hashlib.sha256(prompt.encode()).digest(), np.uint8)
+def content(prompt: str, rank: int, start: int, tokens: int) -> NDArray[np.uint8]:
+    """The bytes that a rank has of some tokens of a prompt: an array of shape (tokens, ITEM)."""
+    seed = np.frombuffer(hashlib.sha256(f"{rank} {prompt}".encode()).digest(), np.uint8)
     row = np.tile(seed, ITEM // seed.size)
     position = np.arange(start, start + tokens, dtype=np.uint32)
     return (row[None, :] + position[:, None].astype(np.uint8) + (position[:, None] >> 8).astype(np.uint8)).astype(

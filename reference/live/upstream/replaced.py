@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from kvlatch.reference.live.settings import EngineRole
 from kvlatch.reference.live.upstream.load import SRT
+from kvlatch.reference.live.upstream.ranks import Group
 
 ARGUMENTS: Final[dict[str, Any]] = {
     # where, and how many
@@ -103,9 +104,15 @@ def in_time(function: Callable[[], Any], **_: object) -> Any:
     return function()
 
 
-def arguments(role: EngineRole, bootstrap_port: int) -> Arguments:
-    """The server's arguments of an engine."""
-    return Arguments(**ARGUMENTS, disaggregation_mode=role, disaggregation_bootstrap_port=bootstrap_port)
+def arguments(role: EngineRole, bootstrap_port: int, group: Group | None = None) -> Arguments:
+    """The server's arguments of one rank of an engine; ``group`` are its ranks, None if it is the only one."""
+    place: dict[str, Any] = {}
+    if group is not None:
+        place = {"tp_size": group.size, "tp_rank": group.rank, "gpu_id": group.rank}
+        place |= {"attn_tp_size": group.size, "attn_tp_rank": group.rank}
+        place["attn_tp_group"] = SimpleNamespace(cpu_group=group)
+    given = {**ARGUMENTS, **place, "disaggregation_mode": role, "disaggregation_bootstrap_port": bootstrap_port}
+    return Arguments(**given)
 
 
 def replaced(given: Arguments) -> dict[str, dict[str, Any]]:

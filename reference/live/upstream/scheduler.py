@@ -18,6 +18,7 @@ from kvlatch.reference.live.settings import Settings
 from kvlatch.reference.live.upstream.load import SRT
 from kvlatch.reference.live.upstream.memory import Pool, allocator, tree_cache
 from kvlatch.reference.live.upstream.observe import Watch
+from kvlatch.reference.live.upstream.ranks import Group
 from kvlatch.reference.live.upstream.replaced import Arguments, Missing, Silent
 from kvlatch.reference.live.upstream.rows import end_of, extend, row_of
 
@@ -32,7 +33,7 @@ _SWITCHED_OFF: Final = (
     "gracefully_exit", "schedule_low_priority_values_first", "_engine_paused",
 )  # fmt: skip
 _ABSENT: Final = (
-    "attn_cp_cpu_group", "attn_tp_cpu_group", "chunked_req", "cur_batch", "dllm_config", "draft_worker", "last_batch",
+    "attn_cp_cpu_group", "chunked_req", "cur_batch", "dllm_config", "draft_worker", "last_batch",
     "max_queued_requests", "mbs", "running_mbs", "rust_server", "sliding_window_size", "tp_group",
     "_pending_chunked_abort_req",
 )  # fmt: skip
@@ -66,16 +67,19 @@ class Replaced:
     """The module of upstream's scheduler."""
     chunked_req: Any
 
-    def __init__(self, settings: Settings, given: Arguments, watch: Watch) -> None:
+    def __init__(self, settings: Settings, given: Arguments, watch: Watch, group: Group | None) -> None:
         tokens = settings.pages
         self.settings = settings
-        self.answer: Callable[[Any], None] = _nobody
-        self._arrived: list[Callable[[], None]] = []
+        self.answered: Callable[[Any], None] = _nobody
+        self.open: dict[str, int] = {}
+        """The requests that have come in and have not been answered, with their rooms."""
+        self._group = group
+        self._arrived: list[list[Any]] = []
         self._queue_seen: list[str] = []
         self._changes = 0
         self.__dict__.update(dict.fromkeys(_SWITCHED_OFF, False), **dict.fromkeys(_ABSENT))
         self.__dict__.update(self._engine(settings, given))
-        self.token_to_kv_pool_allocator = allocator(Pool(tokens), tokens, watch.freed)
+        self.token_to_kv_pool_allocator = allocator(Pool(tokens, given.attn_tp_rank), tokens, watch.freed)
         decode = importlib.import_module(f"{SRT}.disaggregation.decode")
         self.req_to_token_pool = decode.DecodeReqToTokenPool(settings.batch * _ROWS, tokens, "cpu", False, 0)
         self.tree_cache = tree_cache(self.req_to_token_pool, self.token_to_kv_pool_allocator)
@@ -95,6 +99,7 @@ class Replaced:
         return {
             "server_args": given,
             "ps": given,
+            **dict.fromkeys(("attn_tp_cpu_group", "tp_cpu_group"), self._group),
             "random_seed": settings.seed,
             "max_total_num_tokens": settings.pages,
             "max_running_requests": settings.batch * _ROWS,
@@ -106,7 +111,7 @@ class Replaced:
             ),
             "spec_algorithm": SimpleNamespace(**no),
             "tp_worker": SimpleNamespace(is_hybrid_swa=False, model_runner=runner),
-            "model_config": SimpleNamespace(**model, get_total_num_kv_heads=lambda: 1),
+            "model_config": SimpleNamespace(**model, get_total_num_kv_heads=lambda: given.attn_tp_size),
             "beam_coordinator": SimpleNamespace(retire_group=_nobody),
             "dp_attn_adapter": SimpleNamespace(maybe_prepare_mlp_sync_batch=lambda batch: batch),
             "grammar_manager": SimpleNamespace(abort_requests=_nobody, has_waiting_grammars=_no),
@@ -122,7 +127,16 @@ class Replaced:
     # --- What comes in and what goes out --------------------------------------------------------------------------
 
     def submit(self, rid: str, prompt: str, room: int, host: str, port: int) -> None:
-        """A request has come in; it gets into its first queue at the next turn of the loop."""
+        """A request has come in; it gets into its first queue, on every rank, at the next turn of the loop."""
+        self.open[rid] = room
+        self._arrived.append(["request", rid, prompt, room, host, port])
+
+    def abort(self, rid: str) -> None:
+        """Its client has hung up."""
+        self._arrived.append(["abort", rid])
+
+    def _take_in(self, rid: str, prompt: str, room: int, host: str, port: int) -> None:
+        self.open[rid] = room
         words = len(prompt.split())
         req = self.upstream.Req(
             rid=rid,
@@ -135,25 +149,23 @@ class Replaced:
             disagg_mode=self.disaggregation_mode,
         )
         req.prompt = prompt
-        self._arrived.append(lambda: self._add_request_to_queue(req))
+        self._add_request_to_queue(req)
 
-    def abort(self, rid: str) -> None:
-        """Its client has hung up."""
-        asked = SimpleNamespace(rid=rid, abort_all=False, abort_message=None, finished_reason=None)
-        self._arrived.append(lambda: self.abort_request(asked))
-
-    def recv_requests(self, *_: object, **__: object) -> list[Callable[[], None]]:
-        """What has come in since the last turn."""
+    def recv_requests(self, *_: object, **__: object) -> list[list[Any]]:
+        """What has come in since the last turn: on every rank what rank 0 has got."""
         self.queue_changes()
         arrived, self._arrived = self._arrived, []
-        return arrived
+        return arrived if self._group is None else list(self._group.hand_on(arrived))
 
-    def process_input_requests(self, recv_reqs: list[Callable[[], None]]) -> None:
+    def process_input_requests(self, recv_reqs: list[list[Any]]) -> None:
         """Take it in."""
-        for take_in in recv_reqs:
-            take_in()
+        for kind, rid, *rest in recv_reqs:
+            if kind == "request":
+                self._take_in(rid, *rest)
+            else:
+                self.abort_request(SimpleNamespace(rid=rid, abort_all=False, abort_message=None, finished_reason=None))
 
-    def ingest_requests(self, *_: object, **__: object) -> list[Callable[[], None]]:
+    def ingest_requests(self, *_: object, **__: object) -> list[list[Any]]:
         """Both, under the name that they have in later versions."""
         arrived = self.recv_requests()
         self.process_input_requests(arrived)
@@ -171,6 +183,11 @@ class Replaced:
 
     def _send_output(self, _: Any, req: Any = None) -> None:
         self.answer(req)
+
+    def answer(self, req: Any) -> None:
+        """This rank is through with a request."""
+        self.open.pop(req.rid, None)
+        self.answered(req)
 
     def queue_changes(self) -> int:
         """How often the inflight queue has been seen to have changed: here, and at the start of each turn."""
@@ -258,10 +275,10 @@ class Replaced:
         return self._planned(None, running_batch)
 
 
-def scheduler(upstream: Any, settings: Settings, given: Arguments, watch: Watch) -> Any:
-    """A scheduler of upstream's; ``upstream`` is its module."""
+def scheduler(upstream: Any, settings: Settings, given: Arguments, watch: Watch, group: Group | None) -> Any:
+    """A scheduler of upstream's; ``upstream`` is its module, ``group`` its ranks, None if it is the only one."""
     kind = type("Scheduler", (Replaced, upstream.Scheduler), {"upstream": upstream})
-    return kind(settings, given, watch)
+    return kind(settings, given, watch, group)
 
 
 def _no(*_: object, **__: object) -> bool:

@@ -76,10 +76,18 @@ def all_reduce(values: Tensor, op: str = ReduceOp.SUM, group: Any = None) -> Non
         values[...] = group.reduce(values, op)
 
 
+def get_world_size(group: Any = None) -> int:
+    """How many ranks a group has; a group of None has one."""
+    return 1 if group is None else int(group.size)
+
+
 def names() -> dict[str, Any]:
     """What `torch` has of this."""
     types = {name: np.dtype(name) for name in ("uint8", "int32", "int64", "uint64", "float32", "bool")}
-    distributed = {"ReduceOp": ReduceOp, "all_reduce": all_reduce, "is_initialized": lambda: False}
+    distributed = {
+        "ReduceOp": ReduceOp, "all_reduce": all_reduce, "get_world_size": get_world_size,
+        "is_initialized": lambda: False,
+    }  # fmt: skip
     return {
         **types,
         "Tensor": Tensor,

@@ -103,3 +103,39 @@ def test_code_that_asks_for_more_is_refused_with_the_name_of_what_it_asks_for(tm
     assert said.splitlines()[-1].endswith(
         "cannot be run here: the scheduler's attribute a_part_of_a_later_version has no value here"
     )
+
+
+@pytest.mark.thorough
+def test_aborts_at_prefill_alone_starve_decode_of_0_5_23(tmp_path: Path) -> None:
+    """Nobody tells it: what it waits for in vain is counted, with its pages, and is named."""
+    _, report, said = storm(tmp_path / "out", "--build", build("0.5.23"), "--seed", "1", *SMALL, "--aborts", "prefill")
+    (run,) = report["runs"]
+    assert 0 < run["counts"]["starved"] <= run["counts"]["unsettled"]
+    assert run["counts"]["pages_left"] > 0
+    assert judgements(report)["settlement"]["verdict"] == "broken"
+    assert "held by decode alone: prefill is through with them" in " ".join(said.split())
+
+
+@pytest.mark.thorough
+def test_a_room_id_that_is_used_again_at_once(tmp_path: Path) -> None:
+    """Who reuses is counted; a scheduler that dies of it is named, and then everybody hangs."""
+    _, report, said = storm(tmp_path / "out", "--build", build("0.5.23"), "--seed", "1", *SMALL, "--reuse")
+    (run,) = report["runs"]
+    assert run["counts"]["reused"] > 0, said
+    assert run["left_behind"] == []
+    for death in run["deaths"]:
+        assert death["error"].startswith("RuntimeError: Unexpected poll state")
+        assert run["counts"]["unsettled"] > 0
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("version", ["0.5.15.post1", "0.5.20", "0.5.23"])
+def test_two_ranks_serve_and_are_told_apart(version: str, tmp_path: Path) -> None:
+    """Each rank's pages arrive at its own peer, and the report has a line for each."""
+    _, report, said = storm(tmp_path / "out", "--build", build(version), "--seed", "1", *SMALL, "--ranks", "2")
+    (run,) = report["runs"]
+    assert run["counts"]["completed"] > 0, said
+    assert run["counts"]["wrong_digests"] == 0
+    assert [rank["part"] for rank in run["ranks"]] == ["prefill", "decode", "prefill rank 1", "decode rank 1"]
+    assert all(len(list((tmp_path / "out").rglob(name))) == 1 for name in ("prefill.ndjson", "prefill-rank-1.ndjson"))
+    assert run["left_behind"] == []

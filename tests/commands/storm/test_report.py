@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvlatch.commands.storm import page as pages
-from kvlatch.commands.storm import report
+from kvlatch.commands.storm import report, terminal
 from kvlatch.commands.storm.plot import blocks, describe
 from kvlatch.commands.storm.records_json import as_json, from_json
 from kvlatch.reference.live.records import (
@@ -284,7 +284,7 @@ def test_round_trip(one: Storm) -> None:
 
 def test_version_comes_first() -> None:
     """The file says in its first member what it is, and in which version."""
-    assert json.dumps(as_json(FIXES)).startswith('{"kvlatch-storm": 3, ')
+    assert json.dumps(as_json(FIXES)).startswith('{"kvlatch-storm": 4, ')
 
 
 def changed(*path: Any, to: Any = None) -> Any:
@@ -305,7 +305,7 @@ def changed(*path: Any, to: Any = None) -> Any:
     [
         ([], "no report of a storm: it has no member kvlatch-storm"),
         ({"seed": 1}, "no report of a storm: it has no member kvlatch-storm"),
-        (changed("kvlatch-storm", to=1), "kvlatch-storm is 1, and this version of kvlatch reads 3"),
+        (changed("kvlatch-storm", to=1), "kvlatch-storm is 1, and this version of kvlatch reads 4"),
         (changed("seed"), "the report lacks seed"),
         (changed("seed", to="7"), "seed is '7', not an integer"),
         (changed("seed", to=True), "seed is True, not an integer"),
@@ -652,7 +652,7 @@ def test_a_browser_asks_for_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("one", ALL.values(), ids=ALL)
 def test_lines_fit(one: Storm) -> None:
     """A line is no wider than the terminal, but for a command, and no character can steer it."""
-    found = list(report.lines(one, 80))
+    found = list(terminal.lines(one, 80))
     commands = {f"  {shown(room.show)}" for made in one.runs for room in made.pinned}
     assert all(len(line) <= 80 for line in found if line not in commands)
     assert all(line.isprintable() for line in found)
@@ -660,7 +660,7 @@ def test_lines_fit(one: Storm) -> None:
 
 def test_lines() -> None:
     """The summary begins with the sentence, has every figure, and ends in commands."""
-    found = list(report.lines(FIXES, 80))
+    found = list(terminal.lines(FIXES, 80))
     assert " ".join(" ".join(found[:2]).split()) == FIXES.sentence
     rows = [line.split() for line in found]
     assert ["repetitions", "that", "pinned", "3", "of", "3", "0", "of", "3"] in rows

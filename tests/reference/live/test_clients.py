@@ -16,7 +16,7 @@ httpx = pytest.importorskip("httpx", reason="needs the extra live")
 
 from kvlatch.reference.live import clients as clients_module  # noqa: E402
 from kvlatch.reference.live.clients import Clients  # noqa: E402
-from kvlatch.reference.live.load import Ask, Load, rounds  # noqa: E402
+from kvlatch.reference.live.load import Ask, Load, room_of, rounds  # noqa: E402
 from kvlatch.reference.live.pages import digest_of  # noqa: E402
 from kvlatch.reference.live.records import Request  # noqa: E402
 from kvlatch.reference.live.settings import Settings  # noqa: E402
@@ -279,3 +279,32 @@ def test_bounds_are_in_order() -> None:
         attrs.evolve(LOAD, patience=(2.0, 1.5))
     with pytest.raises(ValueError, match="chunks: the least, 9, is more than the most, 8"):
         attrs.evolve(LOAD, chunks=(9, 8))
+
+
+@pytest.mark.parametrize("reuse", [False, True])
+def test_who_hung_up_asks_again_with_the_same_room(reuse: bool) -> None:
+    """At once; after an answer it is another room. Without reuse the client names no room at all."""
+    rids: list[str | None] = []
+
+    async def answer(request: Any) -> Any:
+        rids.append(json.loads(request.content).get("rid"))
+        if len(rids) in (1, 2):
+            await asyncio.Event().wait()  # the client hangs up
+        return await right(request)
+
+    impatient = [ask(number, patience=0.01) for number in range(2)]
+    load = attrs.evolve(LOAD, clients=1, reuse=reuse)
+    done = stormed(answer, [*impatient, ask(2), ask(3)], load)
+    assert [request.outcome for request in done] == ["aborted", "aborted", "completed", "completed"]
+    if not reuse:
+        assert rids == [None] * 4
+        return
+    rooms = [room_of(rid) for rid in rids]
+    assert None not in rooms
+    assert rooms[0] == rooms[1] == rooms[2] != rooms[3]
+
+
+@pytest.mark.parametrize("rid", [None, 7, "", "room-", "room-x", "room-7 ", "a room-7", "room-" + "9" * 20])
+def test_other_request_ids_name_no_room(rid: object) -> None:
+    """Nor do ids that are no text."""
+    assert room_of(rid) is None

@@ -20,7 +20,7 @@ from kvlatch.reference.live.foreign import Foreign  # noqa: E402
 from kvlatch.reference.live.load import POLITE, Load  # noqa: E402
 from kvlatch.reference.live.pages import digest_of  # noqa: E402
 from kvlatch.reference.live.records import Build, Run  # noqa: E402
-from kvlatch.reference.live.settings import Settings  # noqa: E402
+from kvlatch.reference.live.settings import EngineRole, Settings  # noqa: E402
 from kvlatch.reference.live.storm import GAUGE, NotAnswering, Storm, gauge_of  # noqa: E402
 
 SMALL = Settings(chunk_tokens=4, chunk_pages=1, page_bytes=16)
@@ -60,6 +60,13 @@ class Made:
 
     async def decode_ledger(self) -> dict[str, Any] | None:
         return {"ended": {"wrong digest": 4}}
+
+    async def second_ledgers(self) -> tuple[tuple[EngineRole, dict[str, Any]], ...]:
+        return ()
+
+    @property
+    def logs(self) -> tuple[Path, ...]:
+        return () if self.log is None else (self.log,)
 
     def kill(self, part: str) -> None:
         self.killed.append(part)
@@ -286,6 +293,7 @@ def test_nothing_else_is_known_of_a_foreign_build() -> None:
     unknown = attrs.asdict(done.counts)
     assert [name for name, count in unknown.items() if count is None] == [
         "hits", "lost_failures", "ghosts", "released_early", "wrong_digests", "leaks", "unsettled",
+        "starved", "pages_left", "reused", "old_chunks",
     ]  # fmt: skip
     assert done.metric is None
     assert done.log is None
