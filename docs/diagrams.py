@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections import deque
 from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Final
 
 import attrs
+import numpy as np
 
+from kvlatch.proofs.columns import Columns
 from kvlatch.proofs.pins import HOLDS, NARROW, pinned
+from kvlatch.proofs.search import explore
 from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.model import Instance, Machine
 from kvlatch.spec.protocol import status
 from kvlatch.spec.schema import AnyDesign, Atomicity, Protocol
 from kvlatch.spec.status import ABSENT, TERMINAL, TOMBSTONE, KVPoll
-from kvlatch.spec.terms import Field
+from kvlatch.spec.steps import Action
+from kvlatch.spec.terms import Field, assign, evaluate
 
 INSTANCE: Final = Instance(workers=1, chunks=2, requests=1)
 """The gentlest world: what goes wrong here needs no lost message and no second request."""
@@ -64,21 +67,24 @@ Moves = dict[tuple[str, str], set[tuple[str, str]]]
 def moves(machine: Machine) -> dict[Field, Moves]:
     """Every change of every field that some run makes, of whichever element of its sort."""
     found: dict[Field, Moves] = {}
-    states = deque([machine.initial()])
-    known = {tuple(states[0].values())}
-    while states:
-        state = states.popleft()
-        for action in machine.enabled(state):
-            after = machine.step(state, action)
-            for var in state:
-                if state[var] != after[var]:
-                    change = var.labels[state[var]], var.labels[after[var]]
-                    row = action.rule.actor, action.rule.name
-                    found.setdefault(var.field, {}).setdefault(change, set()).add(row)
-            if (key := tuple(after.values())) not in known:
-                known.add(key)
-                states.append(after)
+    search = explore(machine, ())
+    for level in search.levels:
+        for _, states in Columns.blocks(search.layout, level.packed):
+            for action in machine.model.actions:
+                rows = np.flatnonzero(evaluate(action.guard, states))
+                if len(rows):
+                    _add(found, action, states.pick(rows))
     return found
+
+
+def _add(found: dict[Field, Moves], action: Action, states: Columns) -> None:
+    """What an action changes in some states, in all of which it is enabled."""
+    for var, term in action.updates:
+        pairs = states.read(var).astype(np.uint16) << 8 | assign(var, term, states)
+        for before, after in {divmod(int(pair), 256) for pair in np.unique(pairs)}:
+            if before != after:
+                change = var.labels[before], var.labels[after]
+                found.setdefault(var.field, {}).setdefault(change, set()).add((action.rule.actor, action.rule.name))
 
 
 def _in_order(found: Moves, labels: Sequence[str]) -> tuple[Change, ...]:

@@ -1,7 +1,7 @@
 """What a reader is told: links lead somewhere, paths exist, commands do what is said, and the site can be looked at.
 
 A block of `sh` or `console` in a Markdown file is run, unless its info string gives a reason: ``skip="needs a GPU"``.
-Blocks of one page share a folder. A command must exit with 0, or with what ``# exit N`` behind it says; of a `console`
+With ``thorough="takes long"`` it is run by `make thorough` alone. Blocks of one page share a folder. A command must exit with 0, or with what ``# exit N`` behind it says; of a `console`
 block the output is compared as well, where ``…`` stands for anything and white space does not count. A `python` block
 that begins with ``# some/path.py`` is written to that file first.
 """
@@ -31,11 +31,14 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from kvlatch.commands.main import cli
+from kvlatch.proofs import pins
 from kvlatch.reference.laws import LAWS
 from kvlatch.reference.published.sglang.verdicts import pinned, render
 from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.model import Instance, Machine
+from kvlatch.spec.properties import PROPERTIES
 from kvlatch.spec.protocols import PROTOCOLS
+from kvlatch.spec.room import ROOM
 from tests.browser import needs_browser, visit
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -87,10 +90,10 @@ def code(page: str) -> list[str]:
 
 @attrs.frozen
 class Block:
-    """One fenced block: its language, why it is not run, and its lines."""
+    """One fenced block: its language, when it is run (None: always; ``skip``: never; ``thorough``), and its lines."""
 
     language: str
-    skip: str | None
+    when: str | None
     text: str
     line: int
 
@@ -101,10 +104,10 @@ def blocks(page: str) -> list[Block]:
     for token in tokens(page):
         if token.type == "fence" and not token.info.startswith("{"):  # that is a directive of the site
             language, _, options = token.info.partition(" ")
-            skip = re.fullmatch(r'skip="(.+)"', options)
-            assert skip or not options, f'{page}: {token.info!r} is no language with skip="REASON"'
+            when = re.fullmatch(r'(skip|thorough)=".+"', options)
+            assert when or not options, f'{page}: {token.info!r} is no language with skip="REASON" or thorough="REASON"'
             line = token.map[0] + 1 if token.map else 0
-            found.append(Block(language, skip and skip[1], token.content, line))
+            found.append(Block(language, when and when[1], token.content, line))
     return found
 
 
@@ -232,19 +235,42 @@ def test_blocks_are_what_they_say(page: str) -> None:
             compile(block.text, f"{page}:{block.line}", "exec")
 
 
+def pages_with(when: str | None) -> list[str]:
+    """The pages with blocks that are run at that time."""
+    return [page for page in PAGES if any(block.language in RUN and block.when == when for block in blocks(page))]
+
+
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if any(block.language in RUN and not block.skip for block in blocks(page))]
+    ("page", "when"),
+    [
+        *((page, None) for page in pages_with(None)),
+        *(pytest.param(page, "thorough", marks=pytest.mark.thorough) for page in pages_with("thorough")),
+    ],
 )
-def test_commands_do_what_is_said(page: str, folder: Path) -> None:
+def test_commands_do_what_is_said(page: str, when: str | None, folder: Path) -> None:
     for block in blocks(page):
         if block.language == "python" and (name := re.match(r"# (\S+\.py)\n", block.text)):
             (folder / name[1]).parent.mkdir(parents=True, exist_ok=True)
             (folder / name[1]).write_text(block.text, encoding="utf-8")
-        if block.language in RUN and not block.skip:
+        if block.language in RUN and block.when == when:
             for command, said in commands(block):
                 output = run(command, folder)
                 if block.language == "console":
                     assert matches(said, output), f"{page}:{block.line}: {command} printed\n{output}"
+
+
+def test_the_matrix_of_the_readme_is_the_pinned_one() -> None:
+    """What `kvlatch prove` shows of it; `make thorough` runs the command itself."""
+    (block,) = (block for block in blocks("README.md") if block.when == "thorough")
+    ((command, said),) = commands(block)
+    assert command == "kvlatch prove"
+    shown = 0
+    for design, atomicity, cells in re.findall(r"^(\S+) (locked|split|cas) +(.*)  …$", said, re.MULTILINE):
+        for prop, word in zip(PROPERTIES, cells.split(), strict=False):
+            words = {pins.pinned()[design, atomicity, workers, prop.name] for workers in ROOM.counts}
+            assert set(word.split("/")) == words, (design, atomicity, prop.name)
+            shown += 1
+    assert shown >= 40
 
 
 def commands(block: Block) -> Iterator[tuple[str, str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from kvlatch.reference.published.sglang.judge import examine
@@ -14,10 +16,11 @@ LOCK = {"terminal-sticky/two-writers", "success-not-overwritten/decode", "no-los
 NEEDS_A_NONCE = "room-reusable/stale-metadata"
 
 
-def broken(code: str, backend: str) -> set[str]:
+@cache
+def broken(code: str, backend: str) -> frozenset[str]:
     """The scenarios that a subject breaks."""
     try:
-        return {one.name for one in examine(code, backend).judgements if one.verdict == "broken"}
+        return frozenset(one.name for one in examine(code, backend).judgements if one.verdict == "broken")
     except CannotFetch as reason:
         pytest.skip(str(reason))
 
