@@ -42,7 +42,7 @@ storm: $(LIVE)  ## storm the build of the incident and the recommended one, on a
 	$(VENV)/bin/kvlatch storm --seed 1
 
 test: lint  ## lint, then run the tests on two cores, but for the thorough ones
-	$(VENV)/bin/python -m pytest --numprocesses 2 --dist loadfile -m 'not thorough'
+	$(VENV)/bin/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m 'not thorough'
 
 thorough: $(DEV)  ## all that takes longer (up to an hour); what has passed on this very tree is not run again
 	VENV=$(VENV) .ci/thorough

@@ -1,9 +1,10 @@
 """What a reader is told: links lead somewhere, paths exist, commands do what is said, and the site can be looked at.
 
 A block of `sh` or `console` in a Markdown file is run, unless its info string gives a reason: ``skip="needs a GPU"``.
-With ``thorough="takes long"`` it is run by `make thorough` alone. Blocks of one page share a folder. A command must exit with 0, or with what ``# exit N`` behind it says; of a `console`
-block the output is compared as well, where ``…`` stands for anything and white space does not count. A `python` block
-that begins with ``# some/path.py`` is written to that file first.
+With ``thorough="takes long"`` it is run by `make thorough` alone. Blocks of one page share a folder. A command must
+exit with 0, or with what ``# exit N`` behind it says; of a `console` block the output is compared as well, where
+``…`` stands for anything and white space does not count. A `python` block that begins with ``# some/path.py`` is
+written to that file first.
 """
 
 from __future__ import annotations

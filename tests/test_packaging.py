@@ -23,6 +23,7 @@ import attrs
 import pytest
 
 from kvlatch.reference.oracle.checks import laws_of
+from tests.conftest import LONGEST
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("spec", "reference", "proofs")
@@ -328,6 +329,11 @@ def imported_modules(path: str, known: Container[str]) -> Iterator[str]:
 def room(path: str) -> str:
     """The folder of the reference that a file is in, or the file itself: ``reference/logs``, ``reference/story.py``."""
     return "/".join(Path(path).parts[:2])
+
+
+def test_the_longest_test_files_are_there() -> None:
+    """Those that the order of the tests names."""
+    assert [name for name in LONGEST if not (ROOT / "tests" / name).is_file()] == []
 
 
 def test_a_long_file_says_why() -> None:

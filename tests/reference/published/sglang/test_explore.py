@@ -41,7 +41,7 @@ def test_plays_make_sense_and_come_to_rest() -> None:
 def test_a_lawful_manager_is_not_accused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is played; and every law is judged, by plays that could have broken it."""
     make_wheel(tmp_path, monkeypatch, LAWFUL)
-    found, laws = explored(most=400)
+    found, laws = explored(most=2_000)
     assert found.plays > 0
     assert {law for law, one in laws.items() if one.verdict != "kept"} <= {NONCE}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from functools import cache
 
 import pytest
@@ -35,7 +36,7 @@ def broken(code: str, backend: str) -> frozenset[str]:
         pytest.param("fix-b+lock", LOCK, set(), marks=pytest.mark.thorough),
     ],
 )
-def test_the_fixes_of_the_incident(overlay: str, mended: set[str], spoilt: set[str]) -> None:
+def test_the_fixes_of_the_incident(overlay: str, mended: AbstractSet[str], spoilt: AbstractSet[str]) -> None:
     """Fix A mends stickiness, with a lock for two threads too; Fix B nothing here; each leaves the rest."""
     before, after = broken(INCIDENT, "nixl"), broken(f"{INCIDENT}+{overlay}", "nixl")
     assert (before - after, after - before) == (mended, spoilt)
