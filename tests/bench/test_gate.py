@@ -35,6 +35,16 @@ def test_functions_have_mutants_too() -> None:
     assert all(name.startswith("one: ") for name in names)
 
 
+def test_what_nothing_reads_is_not_changed() -> None:
+    """A docstring and annotations of functions are no code; a string that is used is."""
+    head = 'def one(a: tuple[int, str]) -> str:\n    """Says one."""\n'
+    source = head + '    b: tuple[int, str] = (1, a[1])\n    return "one"\n'
+    plain = 'def one(a):\n    b: int = (1, a[1])\n    return "one"\n'
+    assert gate._meaning(source) == gate._meaning(plain)
+    assert gate._meaning(source) != gate._meaning(source.replace('return "one"', 'return "two"'))
+    assert gate._meaning(source) != gate._meaning(source.replace("(1, a[1])", "(1,)"))
+
+
 def test_results_are_kept_and_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What has a result is not tried again; a file that changes is."""
     part = Part("proofs/ranking.py", frozenset(), frozenset({"greatest"}), ())

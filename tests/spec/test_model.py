@@ -55,6 +55,13 @@ def test_instance_has_bounds(sizes: dict[str, int]) -> None:
         Instance(**sizes)
 
 
+def test_where_there_is_one_room_nobody_chooses_it() -> None:
+    """The room that a worker serves is part of the state if there are several."""
+    (home,) = [ROOM.home.field] if ROOM.home else []
+    assert home not in {var.field for var in machine().model.variables}
+    assert home in {var.field for var in machine(rooms=2).model.variables}
+
+
 def test_a_request_lives_and_settles() -> None:
     """The good case: one chunk, transferred, concluded, polled, cleared and released."""
     on = machine()
