@@ -65,13 +65,13 @@ def test_results_are_kept_and_gone_on_with(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(gate, "tests_of", lambda _: tests[0])
     results = tmp_path / "gate.jsonl"
     assert run(results, seconds=-1, every=1, limit=5) == []
-    first = run(results, seconds=60, every=1, limit=5)
+    first = run(results, seconds=3600, every=1, limit=5)
     assert len(first) == len(tried) == len(of(part, 1))
-    assert run(results, seconds=60, every=1, limit=5) == first
+    assert run(results, seconds=3600, every=1, limit=5) == first
     assert len(tried) == len(first)
     assert len(known(results)) == len(first) + 1  # with the file as it is
     tests[:] = ["changed"]
-    assert len(run(results, seconds=60, every=1, limit=5)) == len(first)
+    assert len(run(results, seconds=3600, every=1, limit=5)) == len(first)
     assert len(tried) == 2 * len(first) - sum(one.noticed for one in first)
 
 
@@ -80,7 +80,7 @@ def test_tests_that_fail_anyway_give_no_score(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(gate, "PARTS", PARTS[:1])
     monkeypatch.setattr(gate, "noticed", lambda *_: "test_x.py::test_y")
     with pytest.raises(SystemExit, match=r"where nothing is changed, this fails: test_x\.py::test_y"):
-        run(tmp_path / "gate.jsonl", seconds=60, every=50, limit=5)
+        run(tmp_path / "gate.jsonl", seconds=3600, every=50, limit=5)
 
 
 def test_a_survivor_is_missed_unless_there_is_an_argument(monkeypatch: pytest.MonkeyPatch) -> None:

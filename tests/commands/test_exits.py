@@ -24,7 +24,7 @@ QUICK = ("prove", "--design", "latch", "--property", "no-pin")
 TRACES = Path(pins.__file__).with_name("traces")
 TRACE = TRACES / "fix-a.no-ghost.itf.json"
 SEED = Path(__file__).parents[1] / "logs" / "seed.ndjson"
-LIMIT = 60.0
+LIMIT = 300.0
 
 
 Run = Callable[..., tuple[int, str, str]]

@@ -20,7 +20,7 @@ from kvlatch.proofs import pins
 COMMAND = (sys.executable, "-m", "kvlatch")
 TRACES = Path(pins.__file__).with_name("traces")
 SEED = Path(__file__).parents[1] / "logs" / "seed.ndjson"
-LIMIT = 60.0
+LIMIT = 300.0
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07")
 
 

@@ -396,6 +396,16 @@ def test_the_lemmas_that_are_tried_are_about_workers_too() -> None:
 # --- Chunks, and requests on a room id ------------------------------------------------------------
 
 
+def test_what_is_equal_to_a_condition_may_be_it_or_its_opposite() -> None:
+    """Under an equality a condition counts as said and as denied."""
+    (x, first), (y, second) = ((z3.Const(name, z3.DeclareSort(name)), name.lower()) for name in ("One", "Other"))
+    related = z3.Function("related", x.sort(), y.sort(), z3.BoolSort())(x, y)
+    for condition in (z3.ForAll([x], z3.Exists([y], related)), z3.Exists([x], z3.ForAll([y], related))):
+        graph = Sorts()
+        graph.admit(z3.Bool("named") == condition)
+        assert graph.edges == {(first, second)}
+
+
 def test_no_obligation_goes_round_in_a_circle() -> None:
     """Of all that the solvers are given, each "for all, there is" goes from chunks to workers: it is decidable."""
     for level in ("locked", "cas"):
