@@ -3,12 +3,15 @@
 * One lock. The first terminal status wins under it; create, clear and conclude are steps under it.
 * A room is opened by its sender and by nobody else: metadata that comes before is kept, and makes no entry. A second
   sender on a room that is open fails at once, and clears nothing. What is left of a request that has failed is dropped.
-* A chunk belongs to the sender that sent it. It is counted from when it is queued to when the worker comes back for
-  more, and it is dropped if its sender does not have the room any more, or the room has failed.
+* A chunk belongs to the sender that sent it, which sends none when it does not have the room. It is counted from when
+  it is queued to when the worker comes back for more, and it is dropped if its sender has the room no more, or
+  the room has failed.
 * An end is reported when no chunk is counted any more: neither to the scheduler, which would release pages under a
   transfer, nor to decode.
 * A chunk whose transfer infos are gone fails the request, in `send` and in the worker.
 * Decode is told once how a request ended, also when the client has aborted it.
+* A request that is aborted while it waits for a batch, or between two of its chunks, is cleared, as any other one that
+  has failed; decode is told when the last chunk in flight has been given back.
 
 What is left: metadata of one request that arrives late is adopted by the next one on that room id. No local change can
 tell the two apart: that takes a field on the wire.
@@ -185,21 +188,31 @@ class Manager:
             if opened and not ended and not self.works_for_another(bootstrap_room):
                 self.failure_records[bootstrap_room] = failure_reason
 
+    def forget(self, sender: Any) -> None:
+        """Nobody will ask why this sender's request has failed."""
+        with self.latch:
+            if self.senders.get(sender.bootstrap_room) in (None, sender):
+                self.failure_records.pop(sender.bootstrap_room, None)
+
     def fail(self, room: int, reason: str) -> None:
         """The room's request has failed."""
         self.record_failure(room, reason)
         self.update_status(room, KVPoll.Failed)
 
+    def ending(self, room: int) -> tuple[Any, str | None]:
+        """The status of a room, and why its request has failed."""
+        return self.request_status.get(room), self.failure_records.get(room)
+
     def tell_end(self, sender: Any) -> None:
         """Tells decode how a request ended, once, and when nothing of it is in flight any more."""
         room = sender.bootstrap_room
-        status = self.request_status.get(room)
-        over = status in TERMINAL and self.senders.get(room) is sender
+        status, reason = sender.cleared or self.ending(room)
+        owner = None if sender.cleared else sender
+        over = status in TERMINAL and self.senders.get(room) in (sender, owner)
         if not over or sender.counted or sender.told:
             return
         targets = sender.targets or self._room_notify_targets(room)
         sender.told = bool(targets)
-        reason = self.failure_records.get(room)
         self.send_kv_status_message(targets=targets, bootstrap_room=room, status=status, failure_reason=reason)
 
 
@@ -209,7 +222,11 @@ class Sender:
     kv_mgr: Any
     bootstrap_room: int
     conclude_state: int | None
+    dropped: int | None = None
+    """How it had ended when another request got its room."""
     counted = 0
+    cleared: tuple[int, str | None] | None = None
+    """How it had ended, and why, when it was cleared with chunks in flight."""
     told = False
     targets: Any = None
 
@@ -229,11 +246,13 @@ class Sender:
 
     def _drop(self, mgr: Any, room: int) -> None:
         """Drops what is left of a request that has ended, or of nobody."""
+        ended = mgr.check_status(room)
         if room in mgr.request_status:
             mgr.request_status.pop(room)
             mgr.transfer_infos.pop(room, None)
-        mgr.senders.pop(room, None)
         mgr.failure_records.pop(room, None)
+        if (before := mgr.senders.pop(room, None)) is not None:
+            before.has_room, before.dropped = False, ended
 
     def _bootstrapped(self) -> bool:
         """Whether the metadata of all peers had come before."""
@@ -242,16 +261,21 @@ class Sender:
 
     def send(self, *arguments: Any, **options: Any) -> None:
         with self.kv_mgr.latch:
+            if not self.has_room:
+                return  # its chunk would go where the next request on this room id wants its own
             parent: Any = super()
             parent.send(*arguments, **options)
-            if self.has_room and not self.kv_mgr.transfer_infos.get(self.bootstrap_room):
+            if not self.kv_mgr.transfer_infos.get(self.bootstrap_room):
                 self.kv_mgr.fail(self.bootstrap_room, "its transfer infos are gone")
 
     def poll(self) -> int:
         with self.kv_mgr.latch:
             ended = self.kv_mgr.request_status.get(self.bootstrap_room) in TERMINAL
-            if self.has_room and self.counted and ended:
+            if self.counted and (self.dropped is not None or (self.has_room and ended)):
                 return int(KVPoll.Transferring)
+            if self.dropped is not None:
+                self.conclude_state = self.dropped
+                return int(self.dropped)
             parent: Any = super()
             status: int = parent.poll()
             if self.has_room and status == KVPoll.Failed:
@@ -273,6 +297,10 @@ class Sender:
         with self.kv_mgr.latch:
             if not self.has_room or self.kv_mgr.senders.get(self.bootstrap_room) is not self:
                 return
+            if self.counted:
+                self.kv_mgr.update_status(self.bootstrap_room, KVPoll.Failed)
+                self.targets = self.targets or self.kv_mgr._room_notify_targets(self.bootstrap_room)
+                self.cleared = self.kv_mgr.ending(self.bootstrap_room)
             self.kv_mgr.tell_end(self)
             if self.kv_mgr.request_status.get(self.bootstrap_room) == KVPoll.Success:
                 self.kv_mgr.failure_records.pop(self.bootstrap_room, None)  # of an abort that Success has forestalled
@@ -280,3 +308,31 @@ class Sender:
             parent.clear()
             self.kv_mgr.senders.pop(self.bootstrap_room, None)
             self.has_room = False
+
+
+class Scheduler:
+    """Prefill's, two of whose ways of aborting a request clear nothing."""
+
+    chunked_req: Any
+    _pending_chunked_abort_req: Any
+
+    def release_aborted_prefill_waiting_req(self, req: Any) -> None:
+        parent: Any = super()
+        parent.release_aborted_prefill_waiting_req(req)
+        forget(req)
+
+    def process_pending_chunked_abort(self) -> None:
+        req = self._pending_chunked_abort_req
+        aborts = req is not None and req is self.chunked_req
+        parent: Any = super()
+        parent.process_pending_chunked_abort()
+        if aborts:
+            forget(req)
+
+
+def forget(req: Any) -> None:
+    """Clears what a request's sender has, with the reason of its failure, for which nobody asks."""
+    sender = getattr(req, "disagg_kv_sender", None)
+    if sender is not None:
+        sender.clear()
+        sender.kv_mgr.forget(sender)
