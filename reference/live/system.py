@@ -32,6 +32,7 @@ Subject = Rules | Published
 """What an engine runs: a status manager of ours that follows rules, or published code."""
 Part = Literal["prefill", "decode", "router", "prefill rank 1", "decode rank 1"]
 """Of two ranks, the first is called as the engine is."""
+_LOG: Final = "prefill.ndjson"
 _SECOND: Final[dict[EngineRole, Part]] = {"prefill": "prefill rank 1", "decode": "decode rank 1"}
 TOKENIZER: Final = {
     "version": "1.0",
@@ -61,7 +62,7 @@ class Process:
 
 
 class System:
-    """Start it with ``with``. ``folder`` gets the output of every part, and prefill's event log."""
+    """Start it with ``with``. ``folder`` gets the output of every part, and event logs."""
 
     def __init__(self, subject: Subject, settings: Settings, folder: Path) -> None:
         self._subject = subject
@@ -78,8 +79,8 @@ class System:
 
     @property
     def logs(self) -> tuple[Path, ...]:
-        """The event logs of prefill's ranks."""
-        return tuple(self._folder / f"{part.replace(' ', '-')}.ndjson" for part in self._ranks("prefill"))
+        """The event logs of prefill's ranks: the recorder's, with the number of their process, or our own engine's."""
+        return tuple(sorted(self._folder.glob("prefill-*.ndjson"))) or (self._folder / _LOG,)
 
     def _ranks(self, role: EngineRole) -> tuple[Part, ...]:
         return (role, _SECOND[role])[: self._settings.ranks]
@@ -130,7 +131,7 @@ class System:
                     **self._subject.configuration(),
                     "bootstrap_port": self._bootstrap_port,
                     "settings": attrs.asdict(self._settings),
-                    "log": str(self.logs[rank].resolve()),
+                    "log": str((self._folder / _LOG).resolve()),
                     "model": str(model.resolve()),
                 }
                 process = self._spawn(part, [self._subject.module], subprocess.PIPE, configuration["links"])

@@ -113,7 +113,7 @@ def ending(judge: Judge) -> Ending:
             found = list(_left_behind(judge, table, room, entry))
             pinned += found
             laws = {finding.law for finding in found}
-            running += not laws and entry.status in LIVE
+            running += not laws and entry.status in LIVE and not entry.life.over
             for law in _settled(entry, laws):
                 looks[law] = looks.get(law, 0) + 1
     both, pairs = both_ends(judge)
@@ -169,7 +169,8 @@ def _left_behind(judge: Judge, table: Table, room: Room, entry: Entry) -> Iterat
     life, silence = entry.life, _silence(table, entry)
     silent = silence is not None and silence >= judge.quiet
     where = table.node, table.rank
-    if entry.status in LIVE and not entry.unsure:
+    ghost = life.over  # of a request that has settled
+    if entry.status in LIVE and not entry.unsure and not ghost:
         why = _why_pinned(table, entry, life)
         if not why and silent:
             why = f"although nothing has happened to it for {silence:,.0f} s (the limit is {judge.quiet:,.0f} s)"

@@ -127,6 +127,8 @@ class Judge:
         status = event.after
         if event.op == "poll" and status == entry.status:  # a poll that repeats what is known breaks nothing
             self._seen_again(entry, event)
+            if status == B and entry.infos:
+                self._evaluate(table, entry, event, entry.life_of(event))
             return
         if event.op != "poll":
             entry.moved = _later(entry.moved, event.time)
@@ -328,6 +330,8 @@ class Judge:
         if life.wire != "none" and life.latch != "none":
             self._look(entry, ONE_OUTCOME)
         broken = broken_in(seen)
+        if event.op == "create":  # its constructor may go on and look whether metadata has come: a poll tells
+            broken = broken - {WAKEUP}
         if broken and entry.unsure and life is entry.life:  # broken, whatever the table shows now
             broken = broken.intersection(*(broken_in(seen._replace(status=status)) for status in STATUSES))
         for law in _OF_REQUEST:

@@ -38,12 +38,13 @@ from kvlatch.reference.live.server import (
 from kvlatch.reference.live.settings import SCHEDULER, EngineRole, Settings
 from kvlatch.reference.live.upstream.lives import Lives
 from kvlatch.reference.live.upstream.load import SRT, Finder, load
-from kvlatch.reference.live.upstream.observe import OPS, Watch, attach
+from kvlatch.reference.live.upstream.observe import Watch, attach
 from kvlatch.reference.live.upstream.overlays import lay_over
 from kvlatch.reference.live.upstream.ranks import Group
 from kvlatch.reference.live.upstream.replaced import arguments, replaced
 from kvlatch.reference.live.upstream.scheduler import scheduler
-from kvlatch.reference.logs.write import LogWriter
+from kvlatch.reference.logs.recording.senders import watch as watch_class
+from kvlatch.reference.logs.recording.sglang import install
 from kvlatch.reference.published.stand_ins import private_stdout
 from kvlatch.spec.status import ABSENT, KVPoll
 
@@ -60,6 +61,7 @@ class Engine:
         group = Group(self._rank, settings.ranks, links) if settings.ranks > 1 else None
         given = arguments(role, self._bootstrap_port, group)
         self.finder: Finder = load(Path(configuration["code"]), replaced(given))
+        install(Path(configuration["log"]).parent, role)
         upstream = importlib.import_module(f"{SRT}.managers.scheduler")
         conn = importlib.import_module(f"{SRT}.disaggregation.nixl.conn")
         vars(conn)["_normalize_kv_mem_kinds"] = _on_the_host
@@ -67,16 +69,13 @@ class Engine:
             lay_over(overlay, f"overlay_{number}", upstream)
         self.lives = Lives()
         self.lives.follow_senders()
+        watch_class(conn.NixlKVSender)
+        watch_class(conn.NixlKVReceiver)
         if role == "prefill":
             if self._rank == 0:
                 self._bootstrap_server = conn.NixlKVBootstrapServer("127.0.0.1", self._bootstrap_port)
             _wait_for_port(self._bootstrap_port)
-        log = (
-            LogWriter(Path(configuration["log"]), OPS, node=role, rank=self._rank if group else None)
-            if role == "prefill"
-            else None
-        )
-        self.watch = Watch(Noise(settings.noise, settings.noise_seconds, settings.seed + self._rank), log)
+        self.watch = Watch(Noise(settings.noise, settings.noise_seconds, settings.seed + self._rank))
         threading.excepthook = self.watch.died
         self.scheduler = scheduler(upstream, settings, given, self.watch, group)
         self.manager = self._queue.kv_manager

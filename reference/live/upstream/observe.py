@@ -1,7 +1,8 @@
-"""What is watched of a published engine while it runs, and what a transfer worker is delayed by.
+"""What is counted of a published engine while it runs, and what a transfer worker is delayed by.
 
-The manager's status table is replaced by one of the same contents, whose stores by transfer workers can be delayed; its
-agent and its queues by ones that pass everything on. Nothing that upstream's code asks is answered differently.
+Its event log is written by the recorder for everybody (``reference/logs/recording``). Here the status table that the
+recorder watches gets stores by transfer workers that can be delayed, and agent and queues are replaced by ones that
+pass everything on. Nothing that upstream's code asks is answered differently.
 """
 
 from __future__ import annotations
@@ -18,34 +19,29 @@ from typing import Any, Final
 from kvlatch.reference.live.journal import WORKER, Noise
 from kvlatch.reference.live.upstream.replaced import Missing
 from kvlatch.reference.live.upstream.stubs import Decision
-from kvlatch.reference.logs.write import LogWriter
+from kvlatch.reference.logs.recording import containers
 from kvlatch.spec.status import KVPoll
 
-OPS: Final = ("create", "clear", "abort", "write", "release", "take", "post", "arrive", "fail", "end")
-_MISSING: Final = object()
+_LOOK: Final = "check_xfer_state"
+_TABLES: Final = (Path(__file__), Path(containers.__file__))
+"""Where the tables are that raise on behalf of whoever asks them for a room."""
 
 
 class Watch:
-    """What has been seen, for the ledger and for the event log. ``log`` is None for decode, which keeps none."""
+    """What has been seen, for the ledger."""
 
-    def __init__(self, noise: Noise, log: LogWriter | None) -> None:
+    def __init__(self, noise: Noise) -> None:
         self.noise = noise
-        self._log = log
         self._lock = threading.Lock()
         self._mine = threading.local()
         self._aborts: Counter[int] = Counter()
-        self._reading: dict[int, tuple[int, list[int]]] = {}
-        """By the handle of a transfer that runs: its room, and the pages that it reads."""
+        self._reading: dict[int, list[int]] = {}
+        """By the handle of a transfer that runs: the pages that it reads."""
         self.counts: Counter[str] = Counter()
         self.unfit = ""
         """What the code has asked for that this engine has not got; whatever happened since means nothing."""
         self.deaths: list[dict[str, str]] = []
         """The threads that have died of an exception: their name, the error, and where it was raised."""
-
-    def event(self, op: str, room: int, status: KVPoll | str | None = "", **more: Any) -> None:
-        """Write an event, in the name of the calling thread."""
-        if self._log is not None:
-            self._log.event(op, room, status, thread=threading.current_thread().name, **more)
 
     # --- Statuses ------------------------------------------------------------------------------------------------
 
@@ -54,7 +50,7 @@ class Watch:
         if _is_worker():
             self._mine.read = room, self._aborts[room]
 
-    def stored(self, room: int, old: int | None, new: int) -> None:
+    def stored(self, room: int, new: int) -> None:
         """A status has been stored. A *hit* is the race of the incident: Failed was stored since this worker looked."""
         worker = _is_worker()
         if new == KVPoll.Failed and not worker:
@@ -65,22 +61,12 @@ class Watch:
                 with self._lock:
                     self.counts["hits"] += 1
             self._mine.read = None
-        status = KVPoll(new)
-        if worker or new not in (KVPoll.Bootstrapping, KVPoll.Failed):
-            self.event("write", room, status, incoming=status)
-        elif new == KVPoll.Failed:
-            self.event("abort", room, status)
-        elif old is None:
-            self.event("create", room, status)
-        else:
-            self.event("write", room, status, incoming=status)
 
     # --- Transfers -----------------------------------------------------------------------------------------------
 
     def taken(self, chunk: Any) -> None:
         """A worker has taken a chunk from its queue."""
         self._mine.chunk = chunk
-        self.event("take", int(chunk.room), chunk=_number(chunk))
 
     def posted(self, handle: int) -> None:
         """The worker's transfer reads the chunk's pages from now on."""
@@ -88,29 +74,26 @@ class Watch:
         if chunk is None:
             return
         with self._lock:
-            self._reading[handle] = int(chunk.room), [int(page) for page in chunk.prefill_kv_indices]
-        self.event("post", int(chunk.room), chunk=_number(chunk))
+            self._reading[handle] = [int(page) for page in chunk.prefill_kv_indices]
 
-    def ended(self, handle: int, *, well: bool) -> None:
+    def ended(self, handle: int) -> None:
         """A transfer has ended."""
         with self._lock:
-            room, _ = self._reading.pop(handle, (None, None))
-        if room is not None:
-            chunk = getattr(self._mine, "chunk", None)
-            self.event("arrive" if well else "fail", room, chunk=_number(chunk))
+            self._reading.pop(handle, None)
 
     def freed(self, pages: Iterable[int]) -> None:
         """Pages go back to the pool; too early, if a transfer still reads them."""
         gone = set(pages)
         with self._lock:
-            self.counts["released early"] += any(gone.intersection(read) for _, read in self._reading.values())
+            self.counts["released early"] += any(gone.intersection(read) for read in self._reading.values())
 
     # --- Threads -------------------------------------------------------------------------------------------------
 
     def died(self, arguments: threading.ExceptHookArgs) -> None:
         """A thread has raised: the engine goes on without it, as it does in production."""
         traceback.print_exception(arguments.exc_type, arguments.exc_value, arguments.exc_traceback)
-        last = traceback.extract_tb(arguments.exc_traceback)[-1]
+        frames = traceback.extract_tb(arguments.exc_traceback)
+        last = [frame for frame in frames if Path(frame.filename) not in _TABLES][-1]  # who has asked a table
         name = arguments.thread.name if arguments.thread is not None else "a thread"
         if isinstance(arguments.exc_value, Decision | Missing) or "sglang" not in Path(last.filename).parts:
             self.unfit = f"{arguments.exc_value}"  # it is our part of the engine that has failed
@@ -121,48 +104,42 @@ class Watch:
 
 
 class Table(dict[int, int]):
-    """A status table: a dictionary, as upstream's."""
+    """A status table: a dictionary, as upstream's; put in front of the class of another one (:func:`over`)."""
 
-    def __init__(self, watch: Watch, entries: dict[int, int]) -> None:
-        super().__init__(entries)
-        self._watch = watch
-        self._storing = threading.Lock()
+    watch: Watch
+    storing: threading.Lock
 
     def __getitem__(self, room: int) -> int:
         status = super().__getitem__(room)
-        self._watch.read(room)
+        self.watch.read(room)
         return status
 
     def get(self, room: int, default: Any = None) -> Any:
         status = super().get(room, default)
-        self._watch.read(room)
+        self.watch.read(room)
         return status
 
     def __contains__(self, room: object) -> bool:
         found = super().__contains__(room)
         if isinstance(room, int):
-            self._watch.read(room)
+            self.watch.read(room)
         return found
 
     def __setitem__(self, room: int, status: int) -> None:
-        self._watch.noise.pause()
-        with self._storing:
-            old = super().get(room)
+        self.watch.noise.pause()
+        with self.storing:
             super().__setitem__(room, status)
-            self._watch.stored(room, old, status)
+            self.watch.stored(room, status)
 
-    def __delitem__(self, room: int) -> None:
-        self.pop(room)
 
-    def pop(self, room: int, default: Any = _MISSING) -> Any:
-        with self._storing:
-            found: Any = super().pop(room, _MISSING)
-            if found is not _MISSING:
-                self._watch.event("clear", room, None)
-                return found
-        if default is _MISSING:
-            raise KeyError(room)
-        return default
+def over(table: dict[int, int], watch: Watch) -> Table:
+    """A table with the contents and the methods of another one, and these in front of them."""
+    kind: Any = type("Table", (Table, type(table)), {})
+    new = kind.__new__(kind)
+    vars(new).update(getattr(table, "__dict__", {}), watch=watch, storing=threading.Lock())
+    dict.update(new, table)
+    found: Table = new
+    return found
 
 
 class Agent:
@@ -190,17 +167,12 @@ class Agent:
             return "PROC"
         if state in ("DONE", "ERR"):
             self._due.pop(id(handle), None)
-            self._watch.ended(id(handle), well=state == "DONE")
+            self._watch.ended(id(handle))
         return state
 
 
 def _is_worker() -> bool:
     return threading.current_thread().name.startswith(WORKER)
-
-
-def _number(chunk: Any) -> int:
-    """Which chunk of its request it is, counted in pages where upstream has no number."""
-    return int(getattr(chunk, "chunk_id", 0) or 0)
 
 
 def attach(manager: Any, queue: type, watch: Watch, wire_seconds: float) -> None:
@@ -214,7 +186,8 @@ def attach(manager: Any, queue: type, watch: Watch, wire_seconds: float) -> None
         return chunk
 
     queue.get = get  # type: ignore[attr-defined]
-    manager.request_status = Table(watch, manager.request_status)
+    manager.request_status = over(manager.request_status, watch)
+    vars(manager.agent).pop(_LOOK, None)  # a transfer has ended when the slow wire says so, for the recorder too
     manager.agent = Agent(manager.agent, watch, wire_seconds)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Callable
 from typing import Any, Final
 
 from kvlatch.reference.logs.recording.recorder import Recorder
@@ -105,9 +106,9 @@ def filled(kind: type[Watched], value: dict[Any, Any], recorder: Recorder) -> Wa
 
 def watch_queue(queue: Any, recorder: Recorder) -> None:
     """Note what is put into a queue, and who takes it. Its reader is through with a chunk when it asks for the next."""
-    put, get = queue.put, queue.get
-    if hasattr(put, WATCHED):
+    if hasattr(queue.put, WATCHED):
         return
+    put, get = _method(queue, "put"), _method(queue, "get")
     if type(getattr(queue, "_buf", None)) is collections.deque:
         buffer = Buffer(queue._buf)
         buffer.recorder = recorder
@@ -125,3 +126,9 @@ def watch_queue(queue: Any, recorder: Recorder) -> None:
 
     setattr(watched_put, WATCHED, True)
     queue.put, queue.get = watched_put, watched_get
+
+
+def _method(owner: Any, name: str) -> Callable[..., Any]:
+    """A method, whatever its class has under that name by the time it is called."""
+    own: Callable[..., Any] | None = vars(owner).get(name)
+    return own or (lambda *arguments, **named: getattr(type(owner), name)(owner, *arguments, **named))

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 
+from kvlatch.reference.logs.check import check
 from kvlatch.reference.published.sglang import wheels
 from kvlatch.reference.published.wheels import CannotFetch
 
@@ -86,6 +87,17 @@ def test_the_local_latch_survives_what_0_5_23_does_not(tmp_path: Path) -> None:
     for name in ("lost_failures", "ghosts", "released_early", "wrong_digests", "pinned", "unaccounted"):
         assert sum(counts[name] for counts in treatment) == 0, said
     assert report["conclusion"] in ("treatment fixes it", "treatment helps")
+    lost = 0
+    for run in report["runs"]:
+        folder = tmp_path / "out" / f"{run['role']}-{run['repetition']}"
+        log = check(*folder.glob("*.ndjson"))
+        assert log.error is None
+        assert {finding.node for finding in log.findings} <= {"prefill", "decode", None}
+        if run["role"] == "treatment":
+            assert log.findings == ()
+            assert {one.law for one in log.judgements if one.verdict == "kept"} >= {"one-outcome", "pages-held"}
+        lost += sum((one.law, one.node) == ("terminal-sticky", "prefill") for one in log.findings)
+    assert lost == sum(counts["lost_failures"] for counts in control)
     assert code in (0, 1, 3)
 
 

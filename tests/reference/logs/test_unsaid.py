@@ -39,6 +39,25 @@ def test_a_wake_up_that_was_not_observed_is_not_lost(tmp_path: Path) -> None:
     assert broken(of(tmp_path, *lost, version=2)) == {"no-lost-wakeup"}
 
 
+def test_metadata_that_came_first_is_found_by_the_constructor_or_by_nobody(tmp_path: Path) -> None:
+    """The table shows Bootstrapping for a moment, which is no lost wake-up; a poll that shows it is one."""
+    early: list[Row] = [{"op": "infos", "thread": "b"}, {"op": "end", "thread": "b"}, {**BOOT, "thread": "s"}]
+    poll = {"op": "poll", "status": "Bootstrapping", "thread": "s"}
+    assert broken(of(tmp_path, *early, {**WAIT, "thread": "s"}, version=2)) == set()
+    assert broken(of(tmp_path, *early, poll, version=2)) == {"no-lost-wakeup"}
+
+
+def test_the_ghost_of_a_request_that_has_settled_is_no_pin(tmp_path: Path) -> None:
+    """It is a ghost, however long it stays; a request that was not cleared is pinned."""
+    late = [{**row, "room": 1, "time": 1000.0} for row in LIFE]
+    moves: list[Row] = [{**row, "time": 1.0} for row in (BOOT, WAIT)]
+    ghost: Row = {"op": "write", "incoming": "Transferring", "status": "Transferring", "time": 2.0}
+    report = of(tmp_path, *moves, {**CLEAR, "time": 1.5}, ghost, *late)
+    assert broken(report) == {"no-ghost"}
+    assert report.running == 0
+    assert broken(of(tmp_path, *moves, ghost, *late)) == {"no-pin", "settlement"}
+
+
 def test_a_terminal_status_stays_known(tmp_path: Path) -> None:
     """Whatever a write in between has left, somebody has taken Failed away."""
     failed = {"op": "abort", "status": "Failed"}

@@ -12,18 +12,18 @@ from types import SimpleNamespace
 import pytest
 
 from kvlatch.reference.live.journal import Noise
-from kvlatch.reference.live.upstream.observe import OPS, Agent, Table, Watch
+from kvlatch.reference.live.upstream.observe import Agent, Table, Watch, attach, over
 from kvlatch.reference.live.upstream.replaced import Missing
 from kvlatch.reference.live.upstream.stubs import Decision
-from kvlatch.reference.logs.write import LogWriter
+from kvlatch.reference.logs.recording import record
 from kvlatch.spec.status import KVPoll
 
 ROOM = 2**64 - 1
 
 
-def watch(log: LogWriter | None = None) -> Watch:
+def watch(noise: Noise | None = None) -> Watch:
     """One that delays nobody."""
-    return Watch(Noise(0.0, 0.0, 0), log)
+    return Watch(noise or Noise(0.0, 0.0, 0))
 
 
 def by(name: str, do: Callable[[], object]) -> None:
@@ -36,7 +36,7 @@ def by(name: str, do: Callable[[], object]) -> None:
 def test_an_abort_between_a_workers_look_and_its_store_is_a_hit() -> None:
     """And one before, or after, or of another room, is none."""
     seen = watch()
-    table = Table(seen, {ROOM: KVPoll.WaitingForInput, 1: KVPoll.WaitingForInput})
+    table = over({ROOM: KVPoll.WaitingForInput, 1: KVPoll.WaitingForInput}, seen)
 
     def abort(room: int) -> None:
         by("bootstrap", lambda: table.__setitem__(room, KVPoll.Failed))
@@ -58,26 +58,51 @@ def test_an_abort_between_a_workers_look_and_its_store_is_a_hit() -> None:
     assert dict(table) == {ROOM: KVPoll.Transferring, 1: KVPoll.Failed}
 
 
-def test_each_change_of_the_table_is_an_event(tmp_path: Path) -> None:
-    """With who made it: a store by a worker is a write, Failed by another thread an abort, the first one a create."""
-    with LogWriter(tmp_path / "log.ndjson", OPS) as log:
-        table = Table(watch(log), {})
-        by("scheduler", lambda: table.__setitem__(ROOM, KVPoll.Bootstrapping))
-        by("bootstrap", lambda: table.__setitem__(ROOM, KVPoll.WaitingForInput))
-        by("worker 0", lambda: table.__setitem__(ROOM, KVPoll.Failed))
-        by("scheduler", lambda: table.__setitem__(ROOM, KVPoll.Failed))
-        by("scheduler", lambda: table.pop(ROOM, None))
-        by("scheduler", lambda: table.pop(ROOM, None))
-    events = [json.loads(line) for line in (tmp_path / "log.ndjson").read_text().splitlines()[1:]]
-    assert [(event["op"], event["status"], event["thread"]) for event in events] == [
-        ("create", "Bootstrapping", "scheduler"),
-        ("write", "WaitingForInput", "bootstrap"),
-        ("write", "Failed", "worker 0"),
-        ("abort", "Failed", "scheduler"),
-        ("clear", "Absent", "scheduler"),
+class Manager:
+    """What is watched of upstream's."""
+
+    def __init__(self) -> None:
+        self.request_status: dict[int, int] = {}
+        self.agent = Wire()
+
+    def update_status(self, room: int, status: int) -> None:
+        self.request_status[room] = status
+
+
+def test_the_recorder_sees_the_table_and_a_delay_holds_nobody_else_up(tmp_path: Path) -> None:
+    """A worker is delayed before its store, and outside of the recorder's lock; then both see the store as one step."""
+    manager = Manager()
+    recorder = record(manager, tmp_path / "log")
+    delayed, go_on = threading.Event(), threading.Event()
+
+    class Held(Noise):
+        def pause(self) -> None:
+            if threading.current_thread().name.startswith("worker"):
+                delayed.set()
+                go_on.wait()
+
+    seen = watch(Held(0.0, 0.0, 0))
+    attach(manager, type("Queue", (), {"get": None}), seen, 0.0)
+    assert isinstance(manager.request_status, Table)
+    manager.update_status(ROOM, KVPoll.WaitingForInput)
+    worker = threading.Thread(target=manager.update_status, args=(ROOM, KVPoll.Transferring), name="worker 0")
+    worker.start()
+    delayed.wait()
+    manager.update_status(1, KVPoll.Failed)
+    go_on.set()
+    worker.join()
+    manager.request_status.pop(ROOM)
+    recorder.close()
+    events = [json.loads(line) for line in recorder.tape.path.read_text().splitlines()[1:]]
+    assert [(event["room"], event["status"], event["thread"]) for event in events] == [
+        (ROOM, "WaitingForInput", "MainThread"),
+        (1, "Failed", "MainThread"),
+        (ROOM, "Transferring", "worker 0"),
+        (ROOM, "Absent", "MainThread"),
     ]
+    assert manager.request_status == {1: KVPoll.Failed}
     with pytest.raises(KeyError):
-        del table[ROOM]
+        del manager.request_status[ROOM]
 
 
 class Wire:
@@ -139,6 +164,26 @@ def test_a_thread_that_dies_in_upstreams_code_is_upstreams_death(tmp_path: Path)
     seen = died(KeyError(7), tmp_path / "sglang/srt/disaggregation/nixl/conn.py")
     assert seen.unfit == ""
     assert seen.deaths == [{"thread": "MainThread", "error": "KeyError: 7", "where": "disaggregation/nixl/conn.py:2"}]
+
+
+def test_a_key_that_is_not_there_is_missed_by_upstream_and_not_by_its_table(tmp_path: Path) -> None:
+    """The error is raised in a table of ours, on behalf of the code that has asked it."""
+    table: dict[int, int] = over({}, watch())
+
+    file = tmp_path / "sglang" / "conn.py"
+    file.parent.mkdir()
+    file.write_text("def go(table):\n    return table[1]\n", "utf-8")
+    spec = spec_from_file_location("asks", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    seen = watch()
+    try:
+        module.go(table)
+    except KeyError as error:
+        seen.died(threading.ExceptHookArgs((KeyError, error, error.__traceback__, threading.current_thread())))
+    assert [death["where"].endswith("/sglang/conn.py:2") for death in seen.deaths] == [True]
 
 
 @pytest.mark.parametrize(
