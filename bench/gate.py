@@ -141,8 +141,8 @@ def _meaning(source: str) -> str:
         for argument in ast.walk(function.args):
             if isinstance(argument, ast.arg):
                 argument.annotation = None
-        if ast.get_docstring(function) is not None:
-            function.body = function.body[1:] or [ast.Pass()]
+        body = function.body[ast.get_docstring(function) is not None :]
+        function.body = [line for line in body if not isinstance(line, ast.Pass)]
         for node in ast.walk(function):
             if isinstance(node, ast.AnnAssign):
                 node.annotation = ast.Constant(None)

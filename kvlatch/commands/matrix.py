@@ -235,10 +235,18 @@ def page(cells: Sequence[Cell], failures: Failures, last_line: str) -> str:
     """Markdown for the page of a step: what failed, design by design, and the shortest counterexample."""
     if not failures:
         return ""
-    sentences = [f"- **{row} {prop}**: {why}" for (row, prop), why in failures.items()]
+    by_place = {(cell.row, cell.prop): cell for cell in cells}
+    sentences = [f"- **{row} {prop}**: {_how(by_place[row, prop], why)}" for (row, prop), why in failures.items()]
     shortest = _shortest([cell for cell in cells if (cell.row, cell.prop) in failures])
     run = ["", block(text(_story(shortest)))] if shortest else []
     return "\n".join(["### kvlatch prove", "", last_line, "", *sentences, *run])
+
+
+def _how(cell: Cell, why: str) -> str:
+    """Why a cell fails, where no legend explains the words of the matrix."""
+    if isinstance(cell.verdict, Refuted) and "expected" not in why:
+        return f"broken in {cell.verdict.length} steps, {cell.verdict.world.name}"
+    return why
 
 
 def _shortest(cells: Iterable[Cell]) -> Cell | None:

@@ -58,13 +58,13 @@ class _Run:
         here = self.until if self.until and self.until.log == self.judge.log else None
         try:
             for batch in log.batches(self.part, here.line if here else None):
-                told = len(self.judge.findings)
+                known = len(self.judge.findings)
                 ordered = self.order.of(batch.events)
                 self.judge.feed(ordered if wanted is None else filter(wanted, ordered))
                 for glimpse in batch.others:
                     self.judge.pass_by(glimpse)
                 if self.found:
-                    for finding in self.judge.findings[told:]:
+                    for finding in self.judge.findings[known:]:
                         self.found(finding)
                 if self.progress:
                     self.progress(batch.done, log.total)

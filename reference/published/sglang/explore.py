@@ -197,14 +197,16 @@ def explore(
     Raises as ``scripts.outcomes`` does.
     """
     deadline = time.monotonic() + seconds
-    told: list[Play] = []
+    counted: list[Play] = []
     left_out: Counter[str] = Counter()
     accesses: dict[tuple[int, int], int] = {}  # how many an op of a life makes, once that is known
     scripts = (one for one in plays_of_interest(seed) if one.place is None or one.times <= accesses.get(one.place, 99))
     plays = 0
     open_laws = set(laws)
     leave = len(laws) - (len(laws) if enough is None else enough)
-    while len(open_laws) > leave and time.monotonic() < deadline and plays < (most if told else min(most, 2 * _BATCH)):
+    while (
+        len(open_laws) > leave and time.monotonic() < deadline and plays < (most if counted else min(most, 2 * _BATCH))
+    ):
         batch = [*islice(scripts, _BATCH)]
         for one, play in zip(
             batch, play_all(subject, backend, [b.script for b in batch], timeout=_PATIENCE), strict=True
@@ -216,11 +218,11 @@ def explore(
             if reason is not None:
                 left_out[reason] += 1
                 continue
-            told.append(play)
+            counted.append(play)
             open_laws -= {law for law in open_laws if OBSERVERS[law].broken(play)}
     judgements, steps = [], {}
     for law in laws:
-        answer = answer_of(subject, backend, law, NAME, OBSERVERS[law], told)
+        answer = answer_of(subject, backend, law, NAME, OBSERVERS[law], counted)
         if isinstance(answer, Finding):
             steps[f"{law}/{NAME}"] = answer.steps
         judgements.append(judgement(law, NAME, answer))
