@@ -46,6 +46,10 @@ class CannotStart(Exception):
     """The system does not start; the message says which part, and where its output is."""
 
 
+class CannotLoad(CannotStart):
+    """Published code does not start in an engine of ours: it asks for what is not there."""
+
+
 @attrs.define(eq=False)
 class Process:
     """A running part."""
@@ -188,6 +192,8 @@ class System:
     def _failure(self, name: Part) -> CannotStart:
         output = self._parts[name].output
         last = (output.read_text("utf-8", "replace").strip().splitlines() or ["it said nothing"])[-1]
+        if isinstance(self._subject, Published) and name != "router":
+            return CannotLoad(f"{self._subject.name} cannot be run here: {name}: {last} (all of it is in {output})")
         return CannotStart(f"the {name} does not start: {last} (all of it is in {output})")
 
     def kill(self, part: Part) -> None:

@@ -48,7 +48,7 @@ def answer(question: Question) -> int:
     """Storm, report, and say how it went; Failure if it cannot be done."""
     check(question)
     from kvlatch.reference.live.storm import NotAnswering, Unfit
-    from kvlatch.reference.live.system import CannotStart
+    from kvlatch.reference.live.system import CannotLoad, CannotStart
 
     out = folder(question.out)
     runs: list[Run] = []
@@ -57,7 +57,7 @@ def answer(question: Question) -> int:
         for run in _foreign(question) if question.url else _embedded(question, out):
             _progress(run)
             runs.append(run)
-    except Unfit as error:
+    except (Unfit, CannotLoad) as error:
         raise Failure(str(error), UNKNOWN) from error
     except (NotAnswering, CannotStart) as error:
         fault = str(error)

@@ -42,6 +42,7 @@ from kvlatch.reference.live.upstream.observe import Watch, attach
 from kvlatch.reference.live.upstream.overlays import lay_over
 from kvlatch.reference.live.upstream.ranks import Group
 from kvlatch.reference.live.upstream.replaced import arguments, replaced
+from kvlatch.reference.live.upstream.rows import receives_into_no_host_memory
 from kvlatch.reference.live.upstream.scheduler import scheduler
 from kvlatch.reference.logs.recording.senders import watch as watch_class
 from kvlatch.reference.logs.recording.sglang import install
@@ -63,6 +64,7 @@ class Engine:
         self.finder: Finder = load(Path(configuration["code"]), replaced(given))
         install(Path(configuration["log"]).parent, role)
         upstream = importlib.import_module(f"{SRT}.managers.scheduler")
+        given.disaggregation_decode_host_receive_threshold = receives_into_no_host_memory()
         conn = importlib.import_module(f"{SRT}.disaggregation.nixl.conn")
         vars(conn)["_normalize_kv_mem_kinds"] = _on_the_host
         for number, overlay in enumerate(configuration["overlays"]):

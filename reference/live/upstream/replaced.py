@@ -34,7 +34,8 @@ ARGUMENTS: Final[dict[str, Any]] = {
     "disaggregation_transfer_backend": "nixl", "disaggregation_ib_device": None,
     "disaggregation_enable_kv_checksum": False, "disaggregation_decode_allocation_policy": "early",
     "disaggregation_decode_enable_radix_cache": False, "disaggregation_decode_enable_offload_kvcache": False,
-    "disaggregation_decode_polling_interval": 1, "disaggregation_decode_host_receive_threshold": 1,
+    "disaggregation_decode_polling_interval": 1,
+    "disaggregation_decode_host_receive_threshold": 1,
     "disaggregation_decode_retraction_backup": None,
 }  # fmt: skip
 """The arguments of the server, and what its later versions keep of them by subject."""

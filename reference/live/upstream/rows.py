@@ -1,11 +1,18 @@
-"""A request of upstream's, whose versions keep its memory under different names."""
+"""What upstream's versions keep under different names, or say by different values: a request's memory above all."""
 
 from __future__ import annotations
 
 import importlib
+import inspect
 from typing import Any
 
 from kvlatch.reference.live.upstream.load import SRT
+
+
+def receives_into_no_host_memory() -> int:
+    """The threshold that says so: 0 in 0.5.21, where it is one of bytes; from 0.5.22 on 1, one of a share."""
+    decode = importlib.import_module(f"{SRT}.disaggregation.decode")
+    return 0 if "host_receive_threshold > 0" in inspect.getsource(decode) else 1
 
 
 def row_of(req: Any) -> int | None:

@@ -62,7 +62,7 @@ def test_the_first_abort_kills_the_bootstrap_thread_of_0_5_15_post1(tmp_path: Pa
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("version", ["0.5.16", "0.5.19", "0.5.20", "0.5.23"])
+@pytest.mark.parametrize("version", ["0.5.16", "0.5.19", "0.5.20", "0.5.21", "0.5.23"])
 def test_later_versions_serve_and_drain(version: str, tmp_path: Path) -> None:
     """Clients that wait are answered with the bytes of their prompt, nobody's thread dies, and the queue is empty."""
     _, report, said = storm(tmp_path / "out", "--build", build(version), "--seed", "1", *SMALL)
@@ -115,6 +115,19 @@ def test_code_that_asks_for_more_is_refused_with_the_name_of_what_it_asks_for(tm
     assert said.splitlines()[-1].endswith(
         "cannot be run here: the scheduler's attribute a_part_of_a_later_version has no value here"
     )
+
+
+def test_code_that_does_not_start_is_refused_with_the_name_of_what_it_asks_for(tmp_path: Path) -> None:
+    """Exit 3 and one line, from the engine that has met it; no process is left that waits for it."""
+    overlay = tmp_path / "asks.py"
+    overlay.write_text(
+        "class Scheduler:\n    def init_disaggregation(self):\n        self.a_part_of_a_later_version.start()\n",
+        "utf-8",
+    )
+    code, report, said = storm(tmp_path / "out", "--build", build("0.5.23", str(overlay)), *SMALL)
+    assert (code, report) == (3, {}), said
+    assert "cannot be run here: prefill: " in said
+    assert "the scheduler's attribute a_part_of_a_later_version has no value here (all of it is in " in said
 
 
 @pytest.mark.thorough
