@@ -111,11 +111,13 @@ def test_every_action_has_a_label_of_its_own(level: Atomicity) -> None:
 
 
 def test_rows_about_a_second_request_need_one() -> None:
-    """Where a room id is used once, no row about its second use applies."""
+    """Where a room id is used once, no row about its second use applies; where it is used without end, all rows do."""
     second = {rule.name for rule in RULES if rule.requests == 2}
     assert second
     assert not second & {action.name for action in build(Instance(requests=1)).actions}
     assert second <= {action.name for action in build(Instance(requests=2)).actions}
+    endless = {action.rule.name for action in build(ROOM.everything.sizes).actions}
+    assert endless == {rule.name for rule in RULES}
 
 
 def test_an_effect_on_chunks_without_one_reaches_all() -> None:
