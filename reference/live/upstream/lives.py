@@ -12,6 +12,7 @@ from collections import Counter
 from typing import Any, Final
 
 from kvlatch.reference.live.upstream.load import SRT
+from kvlatch.spec.status import KVPoll
 
 _SENDER: Final = "NixlKVSender"
 
@@ -54,8 +55,9 @@ class Lives:
 
         class Sender(under):  # type: ignore[misc]  # the class is upstream's
             def __init__(self, mgr: Any, bootstrap_addr: str, bootstrap_room: int, *rest: Any, **more: Any) -> None:
-                self.life = lives.begin(bootstrap_room)
                 super().__init__(mgr, bootstrap_addr, bootstrap_room, *rest, **more)
+                refused = getattr(self, "conclude_state", None) == KVPoll.Failed  # another one has the room
+                self.life = None if refused else lives.begin(bootstrap_room)
 
             def send(self, *arguments: Any, **options: Any) -> None:
                 lives._mine.sends = self.life

@@ -43,6 +43,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     class NixlKVSender:
         def __init__(self, mgr: Any, bootstrap_addr: str, bootstrap_room: int) -> None:
             self.manager, self.room = mgr, bootstrap_room
+            self.conclude_state = 0 if bootstrap_room in mgr.refuses else None
 
         def send(self, page: int) -> None:
             self.manager.queue.put(SimpleNamespace(room=self.room, page=page))
@@ -53,7 +54,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         monkeypatch.setitem(sys.modules, name, module)
     lives = Lives()
     lives.follow_senders()
-    manager = SimpleNamespace(agent=Agent(), queue=Queue())
+    manager = SimpleNamespace(agent=Agent(), queue=Queue(), refuses=set())
     kind = type("Queue", (Queue,), {})
     manager.queue = kind()
     lives.follow_chunks(kind, manager)
@@ -84,6 +85,16 @@ def test_a_chunk_that_is_transferred_in_the_life_of_the_next_request_is_old(engi
     work(engine)
     work(engine)
     assert engine.lives.old_chunks == 1
+
+
+def test_a_request_that_is_refused_has_no_life(engine: SimpleNamespace) -> None:
+    """A manager that lets nobody have a room that another one has is right: the first one's chunks are not old."""
+    first = engine.sender(engine.manager, "a", 7)
+    first.send(1)
+    engine.manager.refuses.add(7)
+    engine.sender(engine.manager, "a", 7)
+    work(engine)
+    assert (engine.lives.reused, engine.lives.old_chunks) == (0, 0)
 
 
 def test_what_is_put_by_nobody_is_not_judged(engine: SimpleNamespace) -> None:
