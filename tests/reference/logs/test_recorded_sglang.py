@@ -22,6 +22,8 @@ NEWEST = wheels.versions()[-1]
 LIMIT = 300
 """Seconds that only a hang reaches."""
 MOMENT = 1e-6
+DIES = "First message should be b'NixlMsgGuard'"
+"""What the bootstrap thread of NIXL dies of at decode's first abort, from 0.5.13 to 0.5.15.post1."""
 
 
 def record(
@@ -122,7 +124,7 @@ def test_no_version_is_accused_of_what_it_does_well(tmp_path: Path, version: str
     assert "is recorded into" in ended.stderr, ended.stderr
     expected = {"terminal-sticky", "room-reusable"} if (version, play) == ("0.4.6", "twice") else set()
     assert laws(checked(tmp_path)) == expected
-    assert ended.returncode == 0 or "Missing" in ended.stderr, ended.stderr
+    assert ended.returncode == 0 or "Missing: " in ended.stderr or DIES in ended.stderr, ended.stderr
 
 
 def fake(folder: Path, manager: str, numbers: str = "0, 1, 2, 3, 4") -> str:
