@@ -157,7 +157,7 @@ def remarks(group: Group) -> Iterator[str]:
     if starved := group.total("starved"):
         held = group.total("unsettled")
         what = f"{starved:,} of {held:,} requests held for ever are held by decode alone: prefill is through with them"
-        yield f"{what}, and nobody has told it; they have {group.total('pages_left'):,} pages between them"
+        yield f"{what}, and nobody has told it; {group.total('pages_left'):,} pages have not come back"
     if leaks := group.leaks:
         yield f"leaks are {', '.join(f'{count:,} in {table}' for table, count in leaks.items())}"
 

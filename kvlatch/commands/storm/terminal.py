@@ -66,7 +66,7 @@ def lines(storm: Storm, width: int) -> Iterator[str]:
 def _table_of_ranks(group: Group, width: int) -> Iterator[str]:
     """What each rank has by itself."""
     rows = [
-        (count.heading, [group.of_rank(part, count.name) for part in group.parts])
+        (count.heading, ["" if (one := group.of_rank(part, count.name)) is None else one for part in group.parts])
         for count in (*COUNTS, *OF_UPSTREAM)
         if any(group.of_rank(part, count.name) is not None for part in group.parts)
     ]

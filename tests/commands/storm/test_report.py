@@ -24,10 +24,12 @@ from kvlatch.reference.live.records import (
     Build,
     Conclusion,
     Counts,
+    Death,
     Metric,
     Outcome,
     Phase,
     PinnedRoom,
+    Rank,
     Request,
     Role,
     Run,
@@ -668,6 +670,32 @@ def test_lines() -> None:
     assert ["pinned", "24", "0"] in rows
     assert f"  {FIXES.runs[1].pinned[0].show}" in found
     assert found[-1] == "and 21 more pinned rooms"
+
+
+def test_two_ranks_are_shown_one_by_one() -> None:
+    """A column for each rank, empty for what it has not; where entries leak, who starves, and what died of what."""
+    build = Build("sglang 0.5.23", None, None, "mark", published=True)
+    ranks = (
+        Rank("prefill", {"leaks": 3, "hits": 2}, {"transfer_infos": 3}),
+        Rank("decode", {"leaks": 0}, {}),
+        Rank("prefill rank 1", {"leaks": 1, "hits": 0}, {"failure_records": 1}),
+    )
+    deaths = tuple(
+        Death("prefill", "scheduler", f"RuntimeError: state 3 for req 12345678-{n}", "a.py:5") for n in (1, 2)
+    )
+    plain = run("alone", 1, build, ranks=ranks, deaths=deaths)
+    counts = attrs.evolve(plain.counts, unsettled=1200, starved=1000, pages_left=64, leaks=4)
+    one = storm(attrs.evolve(plain, counts=counts), conclusion="leaves", p=None)
+    found = list(terminal.lines(one, 120))
+    rows = [line.split() for line in found]
+    assert ["leaks", "3", "0", "1"] in rows
+    assert ["hits", "2", "0"] in rows
+    said = " ".join(" ".join(found).split())
+    assert "1,000 of 1,200 requests held for ever are held by decode alone" in said
+    assert "leaks are 3 in prefill's transfer_infos, 1 in prefill rank 1's failure_records" in said
+    assert "RuntimeError: state 3 for req 12345678-1 at a.py:5, and 1 more like it" in said
+    single = storm(attrs.evolve(plain, ranks=ranks[:2]), conclusion="leaves", p=None)
+    assert not any("by rank" in line for line in terminal.lines(single, 120))
 
 
 def test_terminal_plot() -> None:
