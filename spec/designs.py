@@ -17,7 +17,7 @@ atomicity = Field("atomicity", "switch", ("locked", "split", "cas"))
 """An update is one step; or a read, then a write; or a read, then compare-and-swap until it fits."""
 network = Field("network", "switch", ("orderly", "late", "disorderly"))
 """Each message comes once, in order, while its room is live; or one about the first request may come in the life of
-the second; or any may be lost, doubled, early or late."""
+the second; or any may be lost, early or late, and doubled if ``transport`` allows it."""
 guard = Field("guard", "switch", ("skips", "fails"))
 """What a worker does with a chunk whose transfer infos are gone: skip it silently; or force the room to Failed."""
 absent = Field("absent", "switch", ("passes", "skips"))
@@ -46,10 +46,15 @@ mark = Field("mark", "switch", ("once", "again", "never"))
 """How often a worker writes Transferring for a chunk: before it; before and after; never (Mooncake)."""
 tell = Field("tell", "switch", ("own", "standing"))
 """What a writer of a terminal status passes on: what it meant to write; or what stands in the table after its write."""
+queues = Field("queues", "switch", ("shared", "sharded"))
+"""Which workers send the chunks of one room: any; or always the same one, where each worker has a queue of its own and
+a room goes to one of them by its destination (NIXL and Mooncake)."""
+transport = Field("transport", "switch", ("any", "tcp"))
+"""Whether a message of decode's may come twice in a disorderly network; TCP loses and delays, and never doubles."""
 
 SWITCHES: Final = (
     atomicity, network, guard, absent, enqueue, abort, clear, release,
-    success, conclude, poll_latch, poll_hold, poll_absent, timeout, mark, tell,
+    success, conclude, poll_latch, poll_hold, poll_absent, timeout, mark, tell, queues, transport,
 )  # fmt: skip
 
 
@@ -80,6 +85,8 @@ class Design:
     timeout: str = "bootstrapping"
     mark: str = "once"
     tell: str = "own"
+    queues: str = "shared"
+    transport: str = "any"
     rows: tuple[Rule, ...] = attrs.field(default=(), kw_only=True)
     without: tuple[str, ...] = attrs.field(default=(), kw_only=True)
     says: str = attrs.field(default="", kw_only=True)
@@ -111,23 +118,24 @@ DESIGNS: Final[dict[str, Design]] = {
         Design(
             "sglang-0.5.15.post1", merges.failed_else_max_if_present, ("split",),
             guard="fails", enqueue="always", abort="keeps", poll_latch="ignored", poll_absent="WaitingForInput",
-            mark="again", timeout="never",
+            mark="again", timeout="never", queues="sharded", transport="tcp",
             says="NIXL 0.5.12 to 0.5.15.post1: a late Failed creates no entry; Failed is not sticky; missing infos "
             "trip an assert that ends in Failed.",
         ),
         Design(
             "sglang-0.5.19", merges.nixl_override, ("split",),
             abort="keeps", poll_latch="ignored", poll_hold="yes", poll_absent="WaitingForInput", mark="again",
+            queues="sharded", transport="tcp",
             says="NIXL 0.5.16 to 0.5.19: Failed is sticky; late T and S still create; missing infos are skipped.",
         ),
         Design(
             "sglang-0.5.23", merges.sglang_0_5_20, ("split",),
-            absent="skips", abort="keeps", conclude="rechecks", poll_hold="yes",
+            absent="skips", abort="keeps", conclude="rechecks", poll_hold="yes", queues="sharded", transport="tcp",
             says="All backends since 0.5.20: Failed is sticky, only B and W create, conclude looks before it writes.",
         ),
         Design(
             "mooncake-0.5.15.post1", merges.failed_else_max_if_present, ("split",),
-            enqueue="drops", abort="keeps", mark="never",
+            enqueue="drops", abort="keeps", mark="never", queues="sharded", transport="tcp",
             says="Mooncake: never writes Transferring, so its resurrection is Failed to Success.",
         ),
         Design(

@@ -162,10 +162,15 @@ generation_of_infos = where(gen == "first", "first", "second")
 wire_counts = ~tombstones | (job_gen == gen)
 first_delivery = where(metadata == "none", "once", "twice")
 first_notice = where(notice == "none", "once", "twice")
-metadata_due = (orderly & (metadata == "none") & (phase == "boot")) | (disorderly & (metadata != "twice"))
-notice_due = (orderly & (notice == "none") & (metadata != "none") & phase.in_("boot", "running", "inflight")) | (
-    disorderly & (notice != "twice")
+doubled = design.transport == "any"
+metadata_due = (orderly & (metadata == "none") & (phase == "boot")) | (
+    disorderly & ((metadata == "none") | (doubled & (metadata == "once")))
 )
+notice_due = (orderly & (notice == "none") & (metadata != "none") & phase.in_("boot", "running", "inflight")) | (
+    disorderly & ((notice == "none") | (doubled & (notice == "once")))
+)
+my_turn = (design.queues == "shared") | ForAll("other worker", worker == "idle")
+"""With sharded queues one worker has all chunks of the room: whichever it is, no other one is at work on them."""
 dead_for_worker = (status == F) | ((design.absent == "skips") & missing) | (tombstones & ~(fresh(job_gen) & present))
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -297,11 +302,11 @@ BOOTSTRAP: Final = (
 )  # fmt: skip
 
 WORKER: Final = (
-    Rule("take", "worker", "idle", "taken", (chunk == "queued") & head_of_queue,
+    Rule("take", "worker", "idle", "taken", (chunk == "queued") & head_of_queue & my_turn,
          {chunk: "taken", job: ThisChunk(), job_gen: gen}, per="chunk",
          where=QUEUE,
          says="The worker takes the next chunk from the queue."),
-    Rule("take_stale", "worker", "idle", "taken", (stale == "yes") & head_of_stale,
+    Rule("take_stale", "worker", "idle", "taken", (stale == "yes") & head_of_stale & my_turn,
          {stale: "no", job: ThisChunk(), job_gen: "first"}, per="chunk", requests=2,
          where=QUEUE,
          says="The next chunk in the queue belongs to the first request, which is over."),

@@ -154,7 +154,7 @@ def meanings(cells: Sequence[Cell]) -> dict[str, str]:
     if numbers:
         found["12"] = "steps of the shortest counterexample"
     if any("d" in word for word in numbers):
-        found["5d"] = "needs a disorderly network: a message is lost, doubled, early or late"
+        found["5d"] = "needs a disorderly network: a message is lost, early, late, or (but for TCP) doubled"
     if any("r" in word for word in numbers):
         found["9r"] = "needs a second request that uses the same room id"
     return found
