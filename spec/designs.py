@@ -51,10 +51,14 @@ queues = Field("queues", "switch", ("shared", "sharded"))
 a room goes to one of them by its destination (NIXL and Mooncake)."""
 transport = Field("transport", "switch", ("any", "tcp"))
 """Whether a message of decode's may come twice in a disorderly network; TCP loses and delays, and never doubles."""
+nonce = Field("nonce", "switch", ("wire", "none"))
+"""With tombstones: whether decode's messages say which request they are about; else each is taken for one about the
+newest. A nonce is a field in the messages, which published versions do not have."""
 
 SWITCHES: Final = (
     atomicity, network, guard, absent, enqueue, abort, clear, release,
     success, conclude, poll_latch, poll_hold, poll_absent, timeout, mark, tell, queues, transport,
+    nonce,
 )  # fmt: skip
 
 
@@ -87,6 +91,7 @@ class Design:
     tell: str = "own"
     queues: str = "shared"
     transport: str = "any"
+    nonce: str = "wire"
     rows: tuple[Rule, ...] = attrs.field(default=(), kw_only=True)
     without: tuple[str, ...] = attrs.field(default=(), kw_only=True)
     says: str = attrs.field(default="", kw_only=True)
@@ -143,6 +148,13 @@ DESIGNS: Final[dict[str, Design]] = {
             guard="fails", absent="skips", clear="tombstone", release="drained", success="counted", tell="standing",
             says="What we recommend: first terminal wins, tombstones with a generation, drain before release, "
             "counted chunks, and decode is told what stands.",
+        ),
+        Design(
+            "latch-local", merges.first_terminal_wins, ("locked", "cas"),
+            guard="fails", absent="skips", clear="tombstone", release="drained", success="counted", tell="standing",
+            nonce="none",
+            says="latch without a change of the wire format: a late message of an older request is taken for one about "
+            "the request that has its room id now.",
         ),
     )
 }  # fmt: skip

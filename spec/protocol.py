@@ -169,6 +169,10 @@ metadata_due = (orderly & (metadata == "none") & (phase == "boot")) | (
 notice_due = (orderly & (notice == "none") & (metadata != "none") & phase.in_("boot", "running", "inflight")) | (
     disorderly & ((notice == "none") | (doubled & (notice == "once")))
 )
+mistaken = tombstones & (design.nonce == "none")
+believed = ~tombstones | (mistaken & fresh(gen))
+"""What the bootstrap thread makes of a message about an older request: with tombstones it drops it, if it can tell."""
+taken_for = where(mistaken, "second", "first")
 my_turn = (design.queues == "shared") | ForAll("other worker", worker == "idle")
 """With sharded queues one worker has all chunks of the room: whichever it is, no other one is at work on them."""
 dead_for_worker = (status == F) | ((design.absent == "skips") & missing) | (tombstones & ~(fresh(job_gen) & present))
@@ -290,13 +294,15 @@ BOOTSTRAP: Final = (
     Rule("abort_pop", "bootstrap", "popping", "idle", TRUE, {infos: where(infos_of(bootstrap_gen), "none", infos)},
          where=OURS,
          says="... and its transfer infos are popped (in the build of the incident; published ones leave them)."),
-    Rule("hear_stale_metadata", "bootstrap", "idle", where(tombstones, "idle", "registered"),
+    Rule("hear_stale_metadata", "bootstrap", "idle", where(believed, "registered", "idle"),
          (gen == "second") & (straggler == "due"),
-         {straggler: "none", infos: where(tombstones, infos, "first"), bootstrap_gen: "first"}, fair=False, requests=2,
+         {straggler: "none", infos: where(believed, taken_for, infos), bootstrap_gen: taken_for}, fair=False,
+         requests=2,
          where=METADATA,
          says="Metadata about the first request arrives in the life of the second."),
-    Rule("hear_stale_abort", "bootstrap", "idle", where(~tombstones & present & (status != S), "aborting", "idle"),
-         (gen == "second") & (straggler == "due"), {straggler: "none", bootstrap_gen: "first"}, fair=False, requests=2,
+    Rule("hear_stale_abort", "bootstrap", "idle", where(believed & present & (status != S), "aborting", "idle"),
+         (gen == "second") & (straggler == "due"), {straggler: "none", bootstrap_gen: taken_for}, fair=False,
+         requests=2,
          where=NOTICE,
          says="An abort notice about the first request arrives in the life of the second."),
 )  # fmt: skip

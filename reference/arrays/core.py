@@ -82,8 +82,18 @@ class Core:
 
     @property
     def lossy(self) -> bool:
-        """Messages may be lost, doubled, early and late."""
+        """Messages may be lost, early and late."""
         return self.network == "disorderly"
+
+    @property
+    def most_often(self) -> int:
+        """How often each of decode's messages may come."""
+        return 2 if self.lossy and self.design.transport == "any" else 1
+
+    @property
+    def mistaken(self) -> bool:
+        """Nobody can tell a message about an older request from one about the newest."""
+        return self.tombstones and self.design.nonce == "none"
 
     # ----------------------------------------------------------------------------------------------------------------
     # Questions

@@ -154,7 +154,7 @@ def reuse(m: Core, at: At) -> Step:
 def hear_metadata(m: Core, at: At) -> Step:
     xp, t = m.xp, m.tables
     heard, gen = t.metadata[at.room], t.gen[at.room]
-    due = heard < 2 if m.lossy else (heard == 0) & (t.phase[at.room] == Phase.BOOT)
+    due = heard < m.most_often if m.lossy else (heard == 0) & (t.phase[at.room] == Phase.BOOT)
     yield due & (t.bootstrap[at.room] == Bootstrap.IDLE)
     counts = m.counts(at.room, gen)
     t.metadata[at.room] = heard + 1
@@ -174,7 +174,7 @@ def hear_abort(m: Core, at: At) -> Step:
     xp, t = m.xp, m.tables
     heard, gen = t.notice[at.room], t.gen[at.room]
     going = among(t.phase[at.room], Phase.BOOT, Phase.RUNNING, Phase.INFLIGHT)
-    due = heard < 2 if m.lossy else (heard == 0) & (t.metadata[at.room] > 0) & going
+    due = heard < m.most_often if m.lossy else (heard == 0) & (t.metadata[at.room] > 0) & going
     yield due & (t.bootstrap[at.room] == Bootstrap.IDLE)
     aborts = m.present(at.room) & (t.status[at.room] != S) & m.counts(at.room, gen)
     t.notice[at.room] = heard + 1
@@ -197,10 +197,15 @@ def abort_pop(m: Core, at: At) -> Step:
 
 
 def hear_stale_metadata(m: Core, at: At) -> Step:
-    t = m.tables
+    xp, t = m.xp, m.tables
     yield straggler_due(m, at)
-    t.straggler[at.room] = t.bootstrap_gen[at.room] = 0
-    if not m.tombstones:
+    t.straggler[at.room] = 0
+    t.bootstrap_gen[at.room] = int(m.mistaken)
+    if m.mistaken:
+        counts = m.counts(at.room, t.gen[at.room])
+        t.infos[at.room] = xp.where(counts, 1, t.infos[at.room])
+        t.bootstrap[at.room] = xp.where(counts, Bootstrap.REGISTERED, Bootstrap.IDLE)
+    elif not m.tombstones:
         t.infos[at.room] = 0
         t.bootstrap[at.room] = Bootstrap.REGISTERED
 
@@ -208,9 +213,12 @@ def hear_stale_metadata(m: Core, at: At) -> Step:
 def hear_stale_abort(m: Core, at: At) -> Step:
     t = m.tables
     yield straggler_due(m, at)
-    t.straggler[at.room] = t.bootstrap_gen[at.room] = 0
-    if not m.tombstones:
+    t.straggler[at.room] = 0
+    t.bootstrap_gen[at.room] = int(m.mistaken)
+    if m.mistaken or not m.tombstones:
         aborts = m.present(at.room) & (t.status[at.room] != S)
+        if m.mistaken:
+            aborts = aborts & m.counts(at.room, t.gen[at.room])
         t.bootstrap[at.room] = m.xp.where(aborts, Bootstrap.ABORTING, Bootstrap.IDLE)
 
 
@@ -231,16 +239,25 @@ def pop_infos(m: Core, at: At, gen: Array) -> None:
 def take(m: Core, at: At) -> Step:
     t = m.tables
     nothing_stale = ~(t.stale[at.room] == 1).any(axis=1)
-    yield (t.worker[at.worker] == Worker.IDLE) & m.is_head(t.chunk, at, Chunk.QUEUED) & nothing_stale
+    yield my_turn(m, at) & m.is_head(t.chunk, at, Chunk.QUEUED) & nothing_stale
     t.chunk[at.room, at.chunk] = Chunk.TAKEN
     m.take(at, t.gen[at.room])
 
 
 def take_stale(m: Core, at: At) -> Step:
     t = m.tables
-    yield (t.worker[at.worker] == Worker.IDLE) & m.is_head(t.stale, at, 1)
+    yield my_turn(m, at) & m.is_head(t.stale, at, 1)
     t.stale[at.room, at.chunk] = 0
     m.take(at, 0)
+
+
+def my_turn(m: Core, at: At) -> Array:
+    """The worker is idle and, where one worker has all chunks of a room, so are the room's others."""
+    t = m.tables
+    idle: Array = t.worker[at.worker] == Worker.IDLE
+    if m.design.queues == "sharded":
+        idle = idle & (t.serving[at.room].sum(axis=1) == 0)
+    return idle
 
 
 def check_status(m: Core, at: At) -> Step:
