@@ -223,7 +223,10 @@ class DesignManager:
 
     def metadata(self, room: int, request: int) -> None:
         """All of decode's metadata has arrived: the request is bootstrapped, WaitingForInput."""
-        request = self._taken_for(room, request)
+        about = self._taken_for(room, request)
+        if about is None:
+            return
+        request = about
         if self.design.clear == "tombstone" and not _counts(request, self._table.get(room)):
             return
         with self._books:
@@ -234,18 +237,22 @@ class DesignManager:
 
     def abort_notice(self, room: int, request: int) -> None:
         """Decode gives the request up: Failed, unless the room is unknown or has Success."""
-        request = self._taken_for(room, request)
-        if self._read(room, request) in (None, Success):
+        about = self._taken_for(room, request)
+        if about is None or self._read(room, about) in (None, Success):
             return
+        request = about
         self.update_status(room, request, Failed)
         if self.design.abort == "pops":
             self._pop_infos(room, request)
 
-    def _taken_for(self, room: int, request: int) -> int:
-        """The request that a message is taken to be about: without a nonce, the one that has the room."""
+    def _taken_for(self, room: int, request: int) -> int | None:
+        """The request that a message is taken to be about: without a nonce, the one that has the room.
+
+        None if nobody can tell, because the room has none.
+        """
         entry = self._table.get(room)
         if self.design.nonce == "none" and isinstance(entry, Entry):
-            return max(request, entry.request)
+            return None if entry.status is None else max(request, entry.request)
         return request
 
     # ----------------------------------------------------------------------------------------------------------------

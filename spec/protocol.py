@@ -170,8 +170,10 @@ notice_due = (orderly & (notice == "none") & (metadata != "none") & phase.in_("b
     disorderly & ((notice == "none") | (doubled & (notice == "once")))
 )
 mistaken = tombstones & (design.nonce == "none")
-believed = ~tombstones | (mistaken & fresh(gen))
-"""What the bootstrap thread makes of a message about an older request: with tombstones it drops it, if it can tell."""
+heard = fresh(gen) & (~mistaken | (status != TOMBSTONE))
+"""The bootstrap thread takes in metadata of this request. Who cannot tell whose it is drops it at a tombstone."""
+believed = ~tombstones | (mistaken & heard)
+"""It takes a message about an older request for one about this one: with tombstones, if it cannot tell."""
 taken_for = where(mistaken, "second", "first")
 my_turn = (design.queues == "shared") | ForAll("other worker", worker == "idle")
 """With sharded queues one worker has all chunks of the room: whichever it is, no other one is at work on them."""
@@ -276,8 +278,8 @@ SCHEDULER: Final = (
 )  # fmt: skip
 
 BOOTSTRAP: Final = (
-    Rule("hear_metadata", "bootstrap", "idle", where(fresh(gen), "registered", "idle"), metadata_due,
-         {metadata: first_delivery, infos: where(fresh(gen), generation_of_infos, infos),
+    Rule("hear_metadata", "bootstrap", "idle", where(heard, "registered", "idle"), metadata_due,
+         {metadata: first_delivery, infos: where(heard, generation_of_infos, infos),
           bootstrap_gen: gen}, fair=False,
          where=METADATA,
          says="Decode's metadata arrives: transfer_infos[room] is complete."),

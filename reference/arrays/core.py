@@ -110,6 +110,11 @@ class Core:
         stamp = t.stamp[room]
         return (gen > stamp) | ((gen == stamp) & (t.status[room] != TOMBSTONE))
 
+    def hears(self, room: Array, gen: Array) -> Array:
+        """Metadata of this request is taken in; at a tombstone it is not, if nobody can tell whose it is."""
+        counts = self.counts(room, gen)
+        return counts & (self.tables.status[room] != TOMBSTONE) if self.mistaken else counts
+
     def has_infos(self, room: Array, gen: Array) -> Array:
         """There are transfer infos for this request; without tombstones nobody asks whose they are."""
         infos = self.tables.infos[room]

@@ -156,7 +156,7 @@ def hear_metadata(m: Core, at: At) -> Step:
     heard, gen = t.metadata[at.room], t.gen[at.room]
     due = heard < m.most_often if m.lossy else (heard == 0) & (t.phase[at.room] == Phase.BOOT)
     yield due & (t.bootstrap[at.room] == Bootstrap.IDLE)
-    counts = m.counts(at.room, gen)
+    counts = m.hears(at.room, gen)
     t.metadata[at.room] = heard + 1
     t.infos[at.room] = xp.where(counts, gen, t.infos[at.room])
     t.bootstrap_gen[at.room] = gen
@@ -202,7 +202,7 @@ def hear_stale_metadata(m: Core, at: At) -> Step:
     t.straggler[at.room] = 0
     t.bootstrap_gen[at.room] = int(m.mistaken)
     if m.mistaken:
-        counts = m.counts(at.room, t.gen[at.room])
+        counts = m.hears(at.room, t.gen[at.room])
         t.infos[at.room] = xp.where(counts, 1, t.infos[at.room])
         t.bootstrap[at.room] = xp.where(counts, Bootstrap.REGISTERED, Bootstrap.IDLE)
     elif not m.tombstones:
