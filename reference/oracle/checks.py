@@ -27,9 +27,10 @@ import attrs
 from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.laws import LAWS, Broken, NotJudged, exit_code, select
 from kvlatch.reference.oracle.adapter import Adapter, MakeAdapter, Probe
-from kvlatch.reference.oracle.examine import SECONDS, Report, examine
+from kvlatch.reference.oracle.examine import SECONDS, examine
 from kvlatch.reference.oracle.findings import Finding
 from kvlatch.reference.oracle.inprocess import InProcess
+from kvlatch.reference.oracle.report import Report
 from kvlatch.reference.oracle.results import Result
 from kvlatch.spec.properties import BY_NAME
 from kvlatch.spec.schema import Profile

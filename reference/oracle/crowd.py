@@ -68,6 +68,7 @@ def crowd(player: Player) -> Generator[tuple[Run, World, Seen]]:
                 return
             before, run.world, run.last = run.world, run.world.after(move, seen), seen
             run.moves.append(move)
+            run.whole.append(True)
             yield run, before, seen
     finally:
         run.session.close()

@@ -11,7 +11,7 @@ A *preemption* is when a thread is left although it could go on. Most races need
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 import attrs
@@ -21,7 +21,6 @@ from kvlatch.reference.oracle.formulas import broken
 from kvlatch.reference.oracle.harness import World
 from kvlatch.reference.oracle.life import Life
 from kvlatch.reference.oracle.moves import Bounds, Holds, Move, Player, Script, Seen, Step
-from kvlatch.reference.walk import breadth_first
 
 STAGES: Final = (
     Bounds(),
@@ -97,6 +96,12 @@ class Play:
         """The laws that its end breaks."""
         return broken(self.world)
 
+    @property
+    def cold(self) -> bool:
+        """The manager's very first call was in progress when the second one began."""
+        called = [world for world, move in zip(self.worlds, self.moves, strict=False) if move.event and move.told]
+        return len(called) > 1 and bool(called[1].active)
+
     def __str__(self) -> str:
         """The bounds, the places if threads were held at some, and the moves, as :func:`replay` takes them."""
         places = [f"{_HELD}{','.join(self.places)}"] if self.places else []
@@ -121,53 +126,66 @@ class Exploration:
     enough: Enough = never
     """Says when to stop, between some plays and the next."""
     plays: int = 0
-    left_out: int = 0
-    """Plays that were known to be there, and not continued or not made."""
     preemptions: int = -1
     """With how many all plays have been made, or were begun to be made."""
     _known: set[object] = attrs.field(factory=set)
-    _waiting: dict[int, list[Play]] = attrs.field(factory=dict)
-    """Plays that took one preemption too many, by their length: they have been made, and nobody has looked at them."""
-    _pending: dict[int, list[Play]] = attrs.field(factory=dict)
+    _open: dict[int, list[Play]] = attrs.field(factory=dict)
+    """Plays that are not continued yet, by their length."""
+    _due: dict[int, list[Play]] = attrs.field(factory=dict)
+    """Plays that have been made, and that nobody has looked at before there may be another preemption."""
+    _later: dict[int, list[Play]] = attrs.field(factory=dict)
+    """Plays that took one preemption too many."""
 
     def deepen(self) -> Iterator[Play]:
-        """The plays with one more preemption than before, shortest first; :class:`TooMany` if they are too many."""
+        """The plays with one more preemption than before, shortest first; :class:`TooMany` if they are too many.
+
+        What there were too many of before comes again, if there is room for it now.
+        """
         self.preemptions += 1
-        self._pending, self._waiting = self._waiting, {}
+        for length, plays in self._later.items():
+            self._due.setdefault(length, []).extend(plays)
+        self._later = {}
         if self.preemptions == 0:
-            self._pending = {0: [Play(self.bounds)]}
-        while self._pending:
-            shortest = [play for play, place in self._due(min(self._pending)) if place is not None]
-            yield from (play for play in shortest if play.moves)
-            yield from breadth_first(shortest, self._grow, self._known)
-        self.left_out = sum(map(len, self._waiting.values()))
+            self._open = {0: [Play(self.bounds)]}
+        while self._open or self._due:
+            length = min((*self._open, *self._due))
+            plays = self._open.pop(length, [])
+            for play in self._due.pop(length, []):
+                if self._is_new(play):
+                    plays.append(play)
+                    yield play
+            yield from self._grow(length, plays)
 
-    def _due(self, length: int) -> Iterator[tuple[Play, object]]:
-        """The plays of a length that have waited, each with its place; without one if somebody has come there since."""
-        for play in self._pending.pop(length, []):
-            place = play.place
-            if place not in self._known:
-                self._known.add(place)
-                yield play, place
+    @property
+    def left_out(self) -> int:
+        """Plays that were known to be there, and not looked at or not continued."""
+        return sum(map(len, (*self._open.values(), *self._due.values(), *self._later.values())))
 
-    def _grow(self, plays: Sequence[Play]) -> Iterable[tuple[Play, object]]:
+    def _is_new(self, play: Play) -> bool:
+        place = play.place
+        new = place not in self._known
+        self._known.add(place)
+        return new
+
+    def _grow(self, length: int, plays: Sequence[Play]) -> Iterator[Play]:
+        """Plays that are longer by one move; those that may be continued are kept."""
         grown = [(play, move) for play in plays for move in play.world.moves()]
         most = len(grown) if self.limit is None else self.limit - self.plays
         for begin in range(0, len(grown), _AT_ONCE):
             some = grown[begin : begin + _AT_ONCE]
             if len(grown) > most or self.enough():
-                waiting = sum(map(len, (*self._waiting.values(), *self._pending.values())))
-                self.left_out = len(grown) - begin + waiting
+                rest = {id(play): play for play, _ in grown[begin:]}
+                self._open.setdefault(length, []).extend(rest.values())
                 raise TooMany
             self.plays += len(some)
             for (play, move), seen in zip(some, see(self.player, some), strict=True):
                 longer = play.then(move, seen)
-                if longer.world.preemptions <= self.preemptions:
-                    yield longer, longer.place
-                else:
-                    self._waiting.setdefault(len(longer.moves), []).append(longer)
-        for waited in self._pending.pop(len(plays[0].moves) + 1, []):
-            yield waited, waited.place
+                if longer.world.preemptions > self.preemptions:
+                    self._later.setdefault(length + 1, []).append(longer)
+                    continue
+                if self._is_new(longer):
+                    self._open.setdefault(length + 1, []).append(longer)
+                yield longer
 
 
 def see(player: Player, grown: Sequence[tuple[Play, Move]]) -> list[Seen]:

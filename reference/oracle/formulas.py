@@ -20,13 +20,15 @@ from kvlatch.spec import protocol
 from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.model import Instance, Machine, named
 from kvlatch.spec.properties import PROPERTIES
-from kvlatch.spec.status import ABSENT, F, S, T, W
+from kvlatch.spec.status import ABSENT, B, F, S, T, W
 from kvlatch.spec.terms import State, Term, Var
 
-_POLLED: Final = ("terminal-sticky", "success-not-overwritten", "no-pin", "no-lost-wakeup")
+_LOST_WAKEUP: Final = "no-lost-wakeup"
+_POLLED: Final = ("terminal-sticky", "success-not-overwritten", "no-pin", _LOST_WAKEUP)
 """The properties about what the next poll will read: here, about what a poll has just said.
 
-A wake-up is one of them: a manager may take metadata out of a queue when it is polled.
+A wake-up is one of them, since a manager may take metadata out of a queue when it is polled; and a table that breaks it
+is only a suspicion (:func:`seems_asleep`), on which a poll follows.
 """
 _ALSO_POLLED: Final = ("success-complete",)
 """Those about the table for which a poll that says something else counts as much."""
@@ -46,6 +48,16 @@ def broken(world: World) -> list[str]:
     found += ["no-resurrection"] * life.resumed + ["settlement"] * _never_settles(world)
     found += [TOLD_ONCE] * _told_wrong(world) + [NO_DEADLOCK] * world.deadlock
     return list(dict.fromkeys(found))
+
+
+def seems_asleep(world: World) -> bool:
+    """The table breaks no-lost-wakeup and nobody is at work: if a poll says the same, the wake-up is lost."""
+    life = world.life
+    if world.hung or world.crashed or world.active or not world.quiet or life.polled is not None:
+        return False
+    if not life.now.heard or life.status != B or life.now.phase != "boot" or not life.now.shown:
+        return False  # which is most often so, and quickly said
+    return _LOST_WAKEUP in _broken_in(_sizes(life.bounds), _values(world, life, life.request))
 
 
 def _of_request(world: World, life: Life, number: int) -> list[str]:
@@ -85,6 +97,8 @@ def _polled(world: World, life: Life) -> list[str]:
     about_table = said == life.status  # else the sender has a word of its own, which hides the table's
     one = life.requests[number - 1]
     asked = {"no-pin", *_ALSO_POLLED, *(_POLLED if about_table else ())}
+    if world.active:  # a call in progress may be about to take in what others have left for it
+        asked.discard(_LOST_WAKEUP)
     found = [name for name in names if name in asked]
     if phase == "boot" and _not_its_own(world, one, said) and (number > 1 or len(world.lives) > 1):
         found.append("room-reusable")

@@ -15,6 +15,7 @@ from kvlatch.reference.oracle.life import SETTLED, Life
 from kvlatch.reference.oracle.moves import CLOCK, SCHEDULER, Bounds, Call, Halted, Move, Seen
 from kvlatch.spec.status import F
 
+_SURE = ("create", "poll", "send", "start", "finish", "break", "clear", "tick")
 _OFTEN = 2
 """How often time passes, or is set back."""
 
@@ -142,7 +143,14 @@ class World:
         """Every thread that has begun something waits for another of them, or nobody else can do anything."""
         if not self.active or not self.quiet or not all(active.blocked for _, active in self.active):
             return False
-        return len(self.active) > 1 or not any(move.told for move in self.moves() if move.thread != self.active[0][0])
+        return len(self.active) > 1 or not any(map(self._comes, self.moves()))
+
+    def _comes(self, move: Move) -> bool:
+        """What is sure to come, by a thread that has nothing else to do: nobody need abort, or send anything twice."""
+        if move.event == "metadata":
+            life = self.lives[move.room]
+            return life.requests[(move.request or life.request) - 1].metadata == 0
+        return move.event in _SURE
 
     # ----------------------------------------------------------------------------------------------------------------
     # The result

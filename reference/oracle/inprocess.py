@@ -187,6 +187,10 @@ class _Session:
         """Make one step, and say what is seen after it; ``whole``: the call goes on to its end, held nowhere."""
         return self._stage.step(step, whole=whole)
 
+    def warm_up(self) -> None:
+        """Let another request come and go first."""
+        self._stage.warm_up()
+
     def close(self) -> None:
         """End the play."""
         self._stack.close()

@@ -28,6 +28,9 @@ START: float = 1_000.0
 """The cast's monotonic clock at the beginning of each play, in seconds."""
 _UNWINDING: float = 0.5
 """How much patience a thread gets to unwind when its play is over."""
+_IN_VAIN: int = 1_000
+"""How often in a row time may pass for a wait with a limit, and nothing else happen: then somebody else is to act."""
+_FEW: int = 3
 _SLICE: float = 0.05
 """How many seconds it takes to look again whether a thread has come to rest."""
 
@@ -240,6 +243,8 @@ class Cast:
         """... how many processes were started, ..."""
         self.hung = 0.0
         """... and how many seconds of patience were lost on those that did not come to rest."""
+        self.in_vain = 0
+        """How often in a row somebody has gone on only because time had passed."""
         self.wake = allocate_lock()
         self.wake.acquire()
         self._carriers: dict[str, Carrier] = {}
@@ -259,6 +264,8 @@ class Cast:
             if not task.can_go_on() and task.deadline is None:
                 raise ValueError(f"{name} waits")
             task.passes = passes
+            if task.ready is not None:
+                self.in_vain = 0 if task.ready() else self.in_vain + 1
             if task.act is not None:
                 self._carrier(name).carry(task)
             else:
@@ -266,6 +273,7 @@ class Cast:
             return self._outcome(task)
         if task is not None and task.halted:
             raise ValueError(f"{name} is held")
+        self.in_vain = 0
         task = self.tasks[name] = Task(name, self, own=False)
         task.act = act
         task.passes = passes
@@ -283,16 +291,22 @@ class Cast:
     def halted(self) -> Iterator[tuple[Task, bool]]:
         """Each thread that is in the middle of something, and whether it can go on.
 
-        A wait with a time limit can, if nobody else can and a call waits for it: then that much time goes by.
+        A wait with a time limit can, if nobody else can and a call waits for it: then that much time goes by. That does
+        not help for ever, where a call sleeps again and again until somebody else does something.
         """
         halted = [task for task in self.tasks.values() if task.halted]
         self.asked += len(self.tasks)
         able = {task.name for task in halted if task.can_go_on()}
-        if not able and any(not task.own for task in halted):
+        if not able and self.in_vain < _IN_VAIN and any(not task.own for task in halted):
             timed = [task for task in halted if task.deadline is not None]
             able = {min(timed, key=lambda task: task.deadline or 0.0).name} if timed else set()
         for task in halted:
             yield task, task.name in able
+
+    def sleeps_on(self, task: Task) -> bool:
+        """It has waited for time to pass, again and again, and does so once more: nobody need look at each time."""
+        vain = self.in_vain >= _FEW and task.halted and task.ready is not None
+        return vain and not task.can_go_on() and any(one is task and able for one, able in self.halted())
 
     def reset(self) -> None:
         """End the play: whoever has halted gives up there."""
@@ -310,7 +324,7 @@ class Cast:
                 continue
         self.tasks = {}
         self.now, self.set_back = START, 0.0
-        self._own = 0
+        self._own = self.in_vain = 0
 
     def close(self) -> None:
         """End the play, and the threads."""

@@ -30,6 +30,17 @@ def place() -> str:
     return "" if found is None else short(found.f_code.co_filename, found.f_lineno)
 
 
+_INSIDE = tuple(_LIBRARY + folder for folder in ("concurrent/", "asyncio/", "logging/"))
+
+
+def inside() -> bool:
+    """Whether it is an executor, an event loop or a logger that makes what is being made, and not the manager."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (frame.f_code.co_filename in ORACLE or frame.f_code.co_filename == threading.__file__):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(_INSIDE)
+
+
 def is_library(file: str) -> bool:
     """A file of the standard library, or of the oracle."""
     return file in ORACLE or (file.startswith((_LIBRARY, "<frozen")) and "site-packages" not in file)

@@ -36,7 +36,7 @@ from typing import Any, ClassVar
 
 from kvlatch.reference.oracle import interleave, threads
 from kvlatch.reference.oracle.interleave import Task, current, pause, wait
-from kvlatch.reference.oracle.places import ORACLE, place
+from kvlatch.reference.oracle.places import ORACLE, inside, place
 
 Touch = Callable[[Task, object, str, bool, str], bool]
 """Note an access to a shared object, and say whether a thread is to be held there."""
@@ -75,12 +75,13 @@ class Lock(Primitive):
 
     reentrant = False
     signal = False
-    """It is not there to keep others out: a waiter of a Condition, which another thread releases."""
+    """It keeps nobody out of anything of the manager's: a waiter of a Condition, or a lock within an executor."""
 
     def __init__(self, real: Any = None) -> None:
         super().__init__()
         self.owner: Task | None = None
         self.depth = 0
+        self.signal = self.signal or real is not None or inside()
         self._real = real
         """The lock by which threads of no cast keep each other out, where they use this one too."""
 
@@ -140,7 +141,9 @@ class Lock(Primitive):
         """By a thread of no cast: an onlooker, or one on its way out of a play that is over."""
         if self._real is not None and not interleave.abandoned():
             return bool(self._real.acquire(blocking))
-        if interleave.abandoned() or self._cast is None or self.stale:
+        if interleave.abandoned():
+            return blocking  # who only tries it finds it taken: by itself, if it is a Condition that asks
+        if self._cast is None or self.stale:
             return True
         if self.depth and blocking:
             holder = "another thread" if self.owner is None else self.owner.name
@@ -159,6 +162,8 @@ class Lock(Primitive):
     # What a Condition asks of its lock.
 
     def _is_owned(self) -> bool:
+        if interleave.abandoned():
+            return True
         return self.owner is current() if self.reentrant else self.depth > 0
 
     def _release_save(self) -> int:

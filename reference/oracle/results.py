@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 import attrs
 
 from kvlatch.reference.laws import Broken, Judgement, Kept, NotJudged
-from kvlatch.reference.oracle.examine import Report
+from kvlatch.reference.oracle.report import Report
 from kvlatch.spec.traces import SUFFIX, read, write
 
 

@@ -56,6 +56,10 @@ _LOOKS_AT_FRAMES: Final = frozenset(
     (sys._getframe, getattr(sys, "_getframemodulename", None), warnings.warn, warnings.warn_explicit)
 )
 """What is called by the manager itself, and through nobody, since it looks at its caller."""
+_PURE: Final = frozenset(
+    ("match", "search", "fullmatch", "sub", "split", "findall", "finditer", "strftime", "isoformat")
+)
+"""Methods of other objects of C that change nothing; of the rest it is not known."""
 _ATOMS: Final = (int, str, bytes, float, complex, bool, type(None), tuple, frozenset, range, slice, Enum)
 _CONTAINERS: Final = (dict, list, set, deque, bytearray, array.array, MutableMapping, MutableSequence, MutableSet)
 _EMPTY: Final[dict[Any, Any]] = {}
@@ -321,6 +325,10 @@ class _Foreign:
             yield of, "[]", writes, f"{'changes' if writes else 'reads'} {_called(of)}: {name}"
         elif of is not None and name in _READS and not isinstance(of, _ATOMS):
             yield of, "", False, f"asks {name}"
+        elif (
+            of is not None and type(function) is BuiltinFunctionType and not isinstance(of, (*_ATOMS, type, Primitive))
+        ):
+            yield of, "", name not in _PURE, f"asks a {type(of).__name__} to {name}"  # what C keeps is not seen
         writes = type(function) is BuiltinFunctionType and function in _WRITES_ITS_ARGUMENTS
         if writes and args and name in ("setattr", "delattr"):
             yield args[0], args[1], True, f"sets {args[1]}"

@@ -1,4 +1,7 @@
-"""One play on a fresh manager: each call on its thread, and what is seen after it."""
+"""One play on a fresh manager: each call on its thread, and what is seen after it.
+
+Longer than 400 lines because a play is one object: what begins it, each step, and what is seen share its state.
+"""
 
 from __future__ import annotations
 
@@ -66,6 +69,8 @@ class House:
     kept: list[subject.Kept] = attrs.field(factory=list)
     plays: int = 0
     steps: int = 0
+    answered: set[str] = attrs.field(factory=set)
+    """What has answered or told as it should: then the adapter is not to blame if it does otherwise."""
 
 
 class Stage:
@@ -113,6 +118,14 @@ class Stage:
                 f"what is made as the adapter, of class {type(self._adapter).__name__}, has no {lacking}"
             )
 
+    def warm_up(self) -> None:
+        """Another request comes and goes, alone."""
+        self._passers_by += 1
+        with suppress(Hung):
+            self._cast.go(SCHEDULER, lambda: _passes_by(self._adapter, self._passers_by), _ALL)
+            self._settle(SCHEDULER)
+        self._done.clear()
+
     def go(self, step: Step, passes: int = 0) -> Moved:
         """Make one step; ``passes`` is how many hold points its thread runs through."""
         self._done.clear()
@@ -135,6 +148,8 @@ class Stage:
                 moved = moved if task is None else Moved(at=task.at) if task.halted else task.ended
             while passes != _ALL and task is not None and task.halted and task.passes > 0:
                 moved = self._cast.go(step.thread, None, task.passes - 1)  # on, after a wait for something
+            while passes != _ALL and task is not None and self._cast.sleeps_on(task):
+                moved = self._cast.go(step.thread, None, _ALL)
             self._status()
             return moved
         except Hung as hung:
@@ -235,22 +250,18 @@ class Stage:
     # --- What is seen ---
 
     def _seen(self, step: Step, moved: Moved, keyed: bool) -> Seen:
-        call = self._calls.get(step.thread)
         if moved.error is not None:
-            faults = (_fault(step.thread, moved.error),)
-            return Seen(self._last.get(self._room), faults=faults, threads=self._threads(), key=b"")
+            return self._failed(_fault(step.thread, moved.error))
+        call = self._calls.get(step.thread)
         where = f"{call.event} (request {call.request}) on {step.thread}" if call is not None else step.thread
-        answer: KVPoll | bool | None = None
-        if moved.at is None and call is not None and call.event == "poll":
-            answer = _status(moved.value, where)
-        elif moved.at is None and call is not None and call.event == "start":
-            if not isinstance(moved.value, bool):
-                raise AdapterFault(
-                    f"{where} returned {moved.value!r}: it is True to transfer the chunk, False to skip it"
-                )
-            answer = moved.value
+        try:
+            answer = self._answered(call, moved.value, where) if call is not None and moved.at is None else None
+            words = [(whose, n, None if word is None else self._terminal(word, where)) for whose, n, word in self._done]
+        except _NoAnswer as wrong:
+            if wrong.by not in self._house.answered:
+                raise
+            return self._failed(self._wrong(step.thread, wrong))
         here, threads = self._room, self._threads()
-        words = [(whose, n, None if word is None else _terminal(word, where)) for whose, n, word in self._done]
         return Seen(
             self._last.get(here),
             moved.at,
@@ -262,6 +273,35 @@ class Stage:
             threads=threads,
             key=self._key() if keyed else b"",
         )
+
+    def _failed(self, fault: Fault) -> Seen:
+        return Seen(self._last.get(self._room), faults=(fault,), threads=self._threads(), key=b"")
+
+    def _answered(self, call: Call, value: object, where: str) -> KVPoll | bool | None:
+        """What a poll or a start has answered."""
+        if call.event == "poll":
+            answer: KVPoll | bool | None = _status(value, where, "poll")
+        elif call.event == "start":
+            answer = _truth(value, where)
+        else:
+            return None
+        self._house.answered.add(call.event)
+        return answer
+
+    def _terminal(self, value: object, where: str) -> KVPoll:
+        """What decode is told."""
+        status = _status(value, f"tell() in {where}", "tell")
+        if status not in (KVPoll.Failed, KVPoll.Success):
+            told = f"tell() in {where} was given {value!r}: decode is told Failed or Success"
+            raise _NoAnswer(told, "tell", f"a word to decode that is {value!r}, neither Failed nor Success,")
+        self._house.answered.add("tell")
+        return status
+
+    def _wrong(self, thread: str, wrong: _NoAnswer) -> Fault:
+        """What the manager says wrongly at times, and rightly at others."""
+        code = getattr(getattr(self._adapter, wrong.by, None), "__code__", None)
+        file, line = (None, None) if code is None else (code.co_filename, code.co_firstlineno)
+        return Fault(thread, wrong.what, file, line)
 
     def _status(self) -> None:
         """Look at the entry of the room; it stays as it was if the adapter would have to wait to say so."""
@@ -356,20 +396,30 @@ def _place_in(frame: FrameType | None) -> tuple[str, str]:
     return f"runs {frame.f_code.co_qualname}", short(frame.f_code.co_filename, frame.f_lineno)
 
 
-def _status(value: object, where: str) -> KVPoll | None:
+class _NoAnswer(AdapterFault):
+    """What is said by a poll, a start or a tell is nothing that it could say; ``what`` is a piece of a sentence."""
+
+    def __init__(self, text: str, by: str, what: str) -> None:
+        super().__init__(text)
+        self.by = by
+        self.what = what
+
+
+def _status(value: object, where: str, by: str = "status") -> KVPoll | None:
     if value is None:
         return None
     try:
         return KVPoll(value)  # type: ignore[arg-type]  # whatever it is: that is what is checked here
     except ValueError:
-        raise AdapterFault(f"{where} returned {value!r}: it is a KVPoll, or None for no entry") from None
+        text = f"{where} returned {value!r}: it is a KVPoll, or None for no entry"
+        raise _NoAnswer(text, by, f"an answer of {value!r}, which is no status,") from None
 
 
-def _terminal(value: object, where: str) -> KVPoll:
-    status = _status(value, f"tell() in {where}")
-    if status not in (KVPoll.Failed, KVPoll.Success):
-        raise AdapterFault(f"tell() in {where} was given {value!r}: decode is told Failed or Success")
-    return status
+def _truth(value: object, where: str) -> bool:
+    if not isinstance(value, bool):
+        text = f"{where} returned {value!r}: it is True to transfer the chunk, False to skip it"
+        raise _NoAnswer(text, "start", f"an answer of {value!r}, neither True nor False,")
+    return value
 
 
 ORACLE.add(__file__)

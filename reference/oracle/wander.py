@@ -16,9 +16,9 @@ import attrs
 
 from kvlatch.reference.oracle.budget import Enough, never
 from kvlatch.reference.oracle.explore import Play, unchanged
-from kvlatch.reference.oracle.formulas import broken
+from kvlatch.reference.oracle.formulas import broken, seems_asleep
 from kvlatch.reference.oracle.harness import World
-from kvlatch.reference.oracle.moves import ROOM, Bounds, Event, Move, Player, RoomId, Script, Seen, Step
+from kvlatch.reference.oracle.moves import ROOM, SCHEDULER, Bounds, Event, Move, Player, RoomId, Script, Seen, Step
 
 IDS: Final[tuple[RoomId, ...]] = (
     0,
@@ -37,6 +37,7 @@ WORDS: Final[tuple[RoomId, ...]] = ("7", "room", "Room", "a_room_with_a_long_nam
 WIDEST: Final = Bounds("disorderly", chunks=3, workers=3, requests=3, rooms=IDS, overlap=True, clock=True)
 """How far random plays go, unless the player says that it cannot be asked so much."""
 STEPS: Final = 60
+"""The moves of a walk, before it comes to rest."""
 REST: Final = 200
 
 
@@ -48,6 +49,14 @@ class Session(Protocol):
 
     def close(self) -> None:
         """End the play."""
+
+
+@runtime_checkable
+class Warms(Protocol):
+    """A session that can let another request come and go before its play begins."""
+
+    def warm_up(self) -> None:
+        """Do so."""
 
 
 @runtime_checkable
@@ -81,6 +90,8 @@ class Run:
     session: Session
     world: World
     moves: list[Move] = attrs.field(factory=list)
+    whole: list[bool] = attrs.field(factory=list)
+    """Which of them were made as whole calls."""
     last: Seen = attrs.field(factory=lambda: Seen(None))
 
     @classmethod
@@ -99,6 +110,7 @@ class Run:
             seen = unchanged([self.last])
         self.world, self.last = before.after(move, seen), seen
         self.moves.append(move)
+        self.whole.append(whole)
         return before, seen
 
 
@@ -108,17 +120,22 @@ _LIKELY: Final[dict[Event, int]] = {
     "create": 6, "poll": 5, "send": 8, "clear": 6, "metadata": 6, "start": 8, "finish": 5,
     "abort": 1, "abort_notice": 1, "break": 1, "reuse": 4, "tick": 2, "wait": 1, "set_back": 1,
 }  # fmt: skip
+_NEAR: Final = 0.6
+"""How often the calls of an interlude are of the same room."""
 _MAY_BE_LEFT_OUT: Final[tuple[Event, ...]] = ("abort", "abort_notice", "break", "finish", "wait", "set_back")
 
 
 @attrs.frozen
 class Drawn:
-    """One walk's own choices: its bounds, which events it leaves out, how often a thread is left in mid-call."""
+    """One walk's own choices: its bounds, which events it leaves out, and how threads take turns."""
 
     bounds: Bounds
     without: frozenset[Event]
-    leaves: float
-    whole: bool
+    leaves: float = 0.0
+    """How often a thread is left at a place where it is held, for whatever move comes."""
+    interludes: float = 0.0
+    """How often it is held there while others make whole calls: most races are one call in the middle of another."""
+    whole: bool = False
     """Each call is made as a whole: what needs no race is found soonest so."""
 
     @classmethod
@@ -141,27 +158,82 @@ class Drawn:
             clock=widest.clock and chance.random() < 0.25,
         )
         without = frozenset(event for event in _MAY_BE_LEFT_OUT if chance.random() < 0.35)
-        whole = sequential or chance.random() < 0.4
-        return cls(bounds, without, chance.choice((0.0, 0.1, 0.3, 0.6)), whole)
+        manner = "whole" if sequential else chance.choice(("whole", "interludes", "interludes", "leaves"))
+        return cls(
+            bounds,
+            without,
+            leaves=chance.choice((0.1, 0.3, 0.6)) if manner == "leaves" else 0.0,
+            interludes=chance.choice((0.05, 0.15, 0.3)) if manner == "interludes" else 0.0,
+            whole=manner == "whole",
+        )
 
-    def next(self, chance: random.Random, world: World, moves: Sequence[Move]) -> Move | None:
-        """One of the moves, at random; None if those that are left are all of a kind that this walk leaves out."""
+
+@attrs.define
+class Turns:
+    """Whose turn is next in a walk, at random."""
+
+    chance: random.Random
+    drawn: Drawn
+    held: dict[str, int] = attrs.field(factory=dict)
+    """The threads that are held for an interlude, each with how many more calls others may begin meanwhile."""
+
+    def next(self, world: World, moves: Sequence[Move]) -> Move | None:
+        """One of the moves; None if those that are left are all of a kind that this walk leaves out."""
+        asleep = seems_asleep(world) and self.chance.random() < 0.5
+        if asleep and (poll := Move(SCHEDULER, "poll", None, world.room)) in moves:
+            return poll
         going_on = [move for move in moves if move.event is None]
+        begin = [move for move in moves if move.event is not None and move.event not in self.drawn.without]
+        if self.drawn.interludes:
+            return self._with_interludes(world, going_on, begin)
         last = [move for move in going_on if move.thread == world.last_thread]
-        if last and chance.random() >= self.leaves:
+        if last and self.chance.random() >= self.drawn.leaves:
             return last[0]
-        wanted = [move for move in moves if move.event is None or move.event not in self.without]
-        if not wanted:
+        return self._one_of([*going_on, *begin])
+
+    def _with_interludes(self, world: World, going_on: list[Move], begin: list[Move]) -> Move | None:
+        """Go on with what has begun, but for the threads that are held; hold one more now and then."""
+        waiting = [move for move in going_on if move.thread in self.held]
+        free = [move for move in going_on if move.thread not in self.held]
+        free = [move for move in free if move.thread == world.last_thread] or free
+        if free and self.chance.random() < self.drawn.interludes / (1 + len(self.held)):
+            self.held[free[0].thread] = self.chance.randint(1, 3)
+            return self._with_interludes(world, going_on, begin)
+        if free:
+            return free[0]
+        if begin and (not waiting or all(self.held[move.thread] for move in waiting)):
+            self.held = {move.thread: self.held[move.thread] - 1 for move in waiting}
+            here = [move for move in begin if waiting and move.room == world.room]
+            return self._one_of(here if here and self.chance.random() < _NEAR else begin)
+        if not waiting:
             return None
+        on = self.chance.choice(waiting)
+        del self.held[on.thread]
+        return on
+
+    def _one_of(self, wanted: Sequence[Move]) -> Move | None:
         weights = [4 if move.event is None else _LIKELY[move.event] for move in wanted]
-        return chance.choices(wanted, weights)[0]
+        return self.chance.choices(wanted, weights)[0] if wanted else None
 
 
 _TO_REST: Final[tuple[Event, ...]] = ("finish", "start", "clear", "send", "poll", "tick")
 
 
-def to_rest(world: World, polled: set[tuple[int, int | None]]) -> Move | None:
-    """The next move on the way to rest: whatever has begun ends, whatever is settled is cleared, each is polled."""
+def to_rest(run: Run, *, whole: bool) -> Generator[tuple[Run, World, Seen]]:
+    """Whatever has begun ends, whatever is settled is cleared, each is polled."""
+    polled: set[tuple[int, int | None]] = set()
+    for _ in range(REST):
+        move = _towards_rest(run.world, polled)
+        if move is None:
+            break
+        if move.event == "poll" and run.world.idle:
+            polled.add((move.room, move.request))
+        elif move.event is not None and move.event != "poll":
+            polled.clear()
+        yield run, *run.make(move, whole=whole)
+
+
+def _towards_rest(world: World, polled: set[tuple[int, int | None]]) -> Move | None:
     moves = [move for move in world.moves() if move.event is None or move.event in _TO_REST]
     going_on = [move for move in moves if move.event is None]
     if going_on:
@@ -176,23 +248,14 @@ def to_rest(world: World, polled: set[tuple[int, int | None]]) -> Move | None:
 def walk(player: Player, chance: random.Random, drawn: Drawn, steps: int = STEPS) -> Generator[tuple[Run, World, Seen]]:
     """One walk: after each move the run, the world before the move, and what was seen."""
     run = Run.begin(player, drawn.bounds)
+    turns = Turns(chance, drawn)
     try:
         for _ in range(steps):
-            moves = list(run.world.moves())
-            move = drawn.next(chance, run.world, moves) if moves else None
+            move = turns.next(run.world, list(run.world.moves()))
             if move is None:
                 break
             yield run, *run.make(move, whole=drawn.whole)
-        polled: set[tuple[int, int | None]] = set()
-        for _ in range(REST):
-            move = to_rest(run.world, polled)
-            if move is None:
-                break
-            if move.event == "poll" and run.world.idle:
-                polled.add((move.room, move.request))
-            elif move.event is not None and move.event != "poll":
-                polled.clear()
-            yield run, *run.make(move, whole=drawn.whole)
+        yield from to_rest(run, whole=drawn.whole)
     finally:
         run.session.close()
 
@@ -201,11 +264,16 @@ def walk(player: Player, chance: random.Random, drawn: Drawn, steps: int = STEPS
 
 
 def breaking(
-    player: Player, bounds: Bounds, moves: Sequence[Move], law: str, *, whole: bool = False
+    player: Player, bounds: Bounds, moves: Sequence[Move], law: str, *, whole: bool = False, warm: bool = False
 ) -> list[Move] | None:
-    """The moves up to where the law is broken, leaving out those that are not possible; None if it stays whole."""
+    """The moves up to where the law is broken, leaving out those that are not possible; None if it stays whole.
+
+    ``warm``: another request has come and gone before them, where the player can do that.
+    """
     run = Run.begin(player, bounds)
     try:
+        if warm and isinstance(run.session, Warms):
+            run.session.warm_up()
         for move in moves:
             if run.world.possible(move):
                 run.make(move, whole=whole)
@@ -262,18 +330,24 @@ _CHANGES: Final[tuple[Callable[[Bounds, Sequence[Move]], Bounds], ...]] = (
 
 
 def as_play(
-    player: Player, bounds: Bounds, moves: Sequence[Move], places: tuple[str, ...], *, whole: bool = False
+    player: Player,
+    bounds: Bounds,
+    moves: Sequence[Move],
+    places: tuple[str, ...],
+    *,
+    whole: bool | Sequence[bool] = False,
 ) -> Play:
-    """The play that these moves are; ``whole``: with those by which each call goes on to its end."""
+    """The play that these moves are; ``whole``, or which of them: with those by which a call goes on to its end."""
     play = Play(bounds, places=places)
     run = Run.begin(player, bounds)
     try:
-        for move in moves:
+        for number, move in enumerate(moves):
+            goes_on = whole if isinstance(whole, bool) else whole[number]
             next_move: Move | None = move
             while next_move is not None and run.world.possible(next_move):
                 run.make(next_move)
                 play = play.then(next_move, run.last)
-                next_move = _on(run.world, move.thread) if whole else None
+                next_move = _on(run.world, move.thread) if goes_on else None
         return play
     finally:
         run.session.close()

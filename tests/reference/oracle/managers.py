@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar
@@ -312,3 +313,90 @@ class Meddles(Right):
 
     def create(self, room: int, request: int) -> None:
         self.probe.room = room  # type: ignore[attr-defined]  # that is the fault
+
+
+class LosesAWakeUp(Right):
+    """Its making looks, and then writes: what comes in between is overwritten."""
+
+    def create(self, room: int, request: int) -> None:
+        if self.table.get(room) is None or self.owner.get(room) != request:
+            with self.lock:
+                if not self.over(room, request):
+                    self.owner[room] = request
+                    self.table[room] = Bootstrapping
+
+
+class TakesInLater(Right):
+    """Metadata lies in an inbox until a poll takes it in."""
+
+    def __init__(self, probe: Probe) -> None:
+        super().__init__(probe)
+        self.inbox: list[Key] = []
+
+    def metadata(self, room: int, request: int) -> None:
+        with self.lock:
+            self.inbox.append((room, request))
+
+    def take_in(self) -> None:
+        inbox, self.inbox = self.inbox, []
+        for room, request in inbox:
+            if not self.over(room, request):
+                self.infos.add((room, request))
+                self.write(room, request, WaitingForInput)
+
+    def poll(self, room: int, request: int) -> KVPoll | None:
+        with self.lock:
+            self.take_in()
+        return super().poll(room, request)
+
+    def start(self, room: int, request: int, chunk: int, last: bool) -> bool:
+        with self.lock:
+            self.take_in()
+        return super().start(room, request, chunk, last)
+
+    def clear(self, room: int, request: int) -> None:
+        with self.lock:
+            self.take_in()
+        super().clear(room, request)
+
+
+class BeginsLazily(Right):
+    """The first call of all opens its journal, and two first calls at once open it twice."""
+
+    def __init__(self, probe: Probe) -> None:
+        super().__init__(probe)
+        self.journal: list[str] = []
+
+    def write(self, room: int, request: int, status: KVPoll) -> KVPoll | None:
+        if len(self.journal) > 1:
+            raise RuntimeError("the journal is open already")
+        return super().write(room, request, status)
+
+    def begin(self) -> None:
+        if not self.journal:
+            self.journal.append("open")
+
+    def create(self, room: int, request: int) -> None:
+        self.begin()
+        super().create(room, request)
+
+    def metadata(self, room: int, request: int) -> None:
+        self.begin()
+        super().metadata(room, request)
+
+
+class ForgetsToAnswer(Right):
+    """Its start says nothing about a room that has failed."""
+
+    def start(self, room: int, request: int, chunk: int, last: bool) -> bool:
+        answer = super().start(room, request, chunk, last)
+        return answer or None  # type: ignore[return-value]  # that is the fault
+
+
+class SleepsForEver(Right):
+    """The end of a transfer waits, asleep, for a request that has been cleared."""
+
+    def finish(self, room: int, request: int, chunk: int, last: bool, ok: bool) -> None:
+        while (room, request) in self.cleared:
+            time.sleep(0.01)  # in a play no time passes: the oracle's clock moves on
+        super().finish(room, request, chunk, last, ok)

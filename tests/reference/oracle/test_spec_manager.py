@@ -49,7 +49,8 @@ def test_the_oracle_finds_only_what_the_proofs_refute(name: str) -> None:
     for bounds in (STAGES[0], STAGES[2]):
         left = [prop.name for prop in PROPERTIES if prop.name not in found]
         found |= explore(manager, bounds, left, limit=600).found.keys()
-    assert {"no-ghost", "pages-held", "one-outcome"} <= found <= refuted(DESIGNS[name])
+    least = {"room-reusable"} if name == "latch-local" else {"no-ghost", "pages-held", "one-outcome"}
+    assert least <= found <= refuted(DESIGNS[name])
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.law)
