@@ -188,30 +188,58 @@ def test_the_incident_as_a_page(tmp_path: Path, width: int, dark: bool) -> None:
     assert light is not dark
 
 
-@needs_browser
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_a_room_of_a_storm_as_a_page(tmp_path: Path, dark: bool) -> None:
-    """A room that a storm on a live system left pinned, on a phone, a laptop and a large screen, in one window."""
-    made = page.of_story(story(STORM, STORMED)).html("kvlatch explore")
+def views_of(path: Path, made: str, *, dark: bool) -> list[dict[str, Any]]:
+    """What a page looks like on a phone, a laptop and a large screen, in one window; it makes no request."""
     widths = (400, 1280, 2000)
     seen = f"parent.document.getElementById('probe').append(JSON.stringify((() => {{{LOOK}}})()) + '\\n')"
     document = html.escape(made.replace("</body>", f"<script>{seen}</script></body>"))
     style = "height: 900px; border: 0"
     frames = "".join(f'<iframe style="width: {w}px; {style}" srcdoc="{document}"></iframe>' for w in widths)
     schemes = "<!doctype html><meta charset='utf-8'><meta name='color-scheme' content='light dark'>"
-    path = tmp_path / "storm.html"
     path.write_text(f"{schemes}<pre id='probe' hidden></pre>{frames}", encoding="utf-8")
     visited = visit(path, *([DARK] if dark else []))
     assert (visited.console, visited.asked) == ([], [])
-    views = [json.loads(line) for line in Probe(visited.document).text.splitlines()]
+    views: list[dict[str, Any]] = [json.loads(line) for line in Probe(visited.document).text.splitlines()]
     assert sorted(view["width"] for view in views) == [[width, width] for width in widths]
+    assert all((sum(map(int, re.findall(r"\d+", view["paper"]))) > 3 * 128) is not dark for view in views)
+    return views
+
+
+@needs_browser
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_room_of_a_storm_as_a_page(tmp_path: Path, dark: bool) -> None:
+    """A room that a storm on a live system left pinned, on a phone, a laptop and a large screen, in one window."""
+    made = page.of_story(story(STORM, STORMED)).html("kvlatch explore")
+    views = views_of(tmp_path / "storm.html", made, dark=dark)
     for view in views:
         assert view["lanes"] == ["#", "bootstrap", "scheduler", "worker 5", "table", "what happens"]
         assert (view["marked"], view["inSight"], view["rows"]) == (True, True, 6)
         assert view["text"].endswith("write Transferring over Failed")
         assert "is pinned: it ends Transferring although it had been terminal" in view["sentence"]
         assert view["changed"] == ["entry"]
-        assert (sum(map(int, re.findall(r"\d+", view["paper"]))) > 3 * 128) is not dark
+
+
+@needs_browser
+@pytest.mark.network
+def test_a_finding_on_published_code_as_a_page(tmp_path: Path) -> None:
+    """What conform has found on sglang 0.5.23, from its trace: a lane for each real thread, the last move to blame."""
+    command = [sys.executable, "-m", "kvlatch", "conform", "sglang==0.5.23", "--only", "no-crash/metadata"]
+    done = subprocess.run(
+        [*command, "--seconds", "0", "--traces", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    made = page.of_finding(read(tmp_path / "no-crash.metadata.itf.json")).html("kvlatch explore")
+    for dark in (False, True):
+        for view in views_of(tmp_path / "finding.html", made, dark=dark):
+            assert view["heading"] == "sglang==0.5.23: 5 moves"
+            assert view["sentence"].startswith("no-crash is broken")
+            assert {"scheduler", "bootstrap", "table"} <= set(view["lanes"])
+            assert (view["rows"], view["current"], view["marked"], view["inSight"]) == (5, "5", True, True)
+            assert {"error", "dead"} <= set(view["changed"])
 
 
 @needs_browser
