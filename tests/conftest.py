@@ -14,7 +14,8 @@ settings.register_profile("nightly", derandomize=False, deadline=None, max_examp
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 LONGEST: Final = (
-    "commands/test_conform.py", "test_docs.py", "reference/oracle/test_vectors.py", "commands/storm/test_live.py",
+    "commands/test_conform.py", "test_docs.py", "reference/test_manager.py", "reference/oracle/test_vectors.py",
+    "commands/storm/test_live.py",
     "reference/published/sglang/test_overlays.py", "reference/published/sglang/test_scripts.py",
     "commands/test_exits.py", "test_packaging.py", "proofs/test_certificates.py", "commands/test_explore.py",
     "reference/published/sglang/test_explore.py", "reference/published/sglang/test_verdicts.py",
