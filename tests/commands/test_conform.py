@@ -41,7 +41,7 @@ def test_right_manager() -> None:
     result = conform(f"{MANAGERS}:Right", "--json")
     said = json.loads(result.output)
     kept = [one["law"] for one in said["judgements"] if one["verdict"] == "kept"]
-    assert (code(result), said["complete"]) == (0, True)
+    assert code(result) == 0
     assert set(kept) >= set(LAWS) - {"no-deadlock"}
     assert said["looked_at"]["uses of an id"] == 3
 

@@ -314,6 +314,10 @@ def test_what_is_demanded_is_what_is_proved(name: str, atomicity: Atomicity, abo
     invariant = Invariant(theory, tuple(theory.claim(lemma) for lemma in LEMMAS[:1]))
     for prop in PROPERTIES:
         theorem = Theorem(name, atomicity, prop.name, about, (), ())
+        if prop.kind == "liveness" and machine.model.any and DESIGNS[name].queues == "sharded":
+            with pytest.raises(ValueError, match="for each worker there is another worker"):
+                invariant.obligations(prop)  # a worker waits for another: that a room is stuck cannot be asked
+            continue
         assert sorted(demanded(theorem)) == sorted(obligation.name for obligation in invariant.obligations(prop))
 
 
