@@ -1,4 +1,4 @@
-"""A thousand rooms in one life of a manager, each settled before the next; then the first are heard of again.
+"""A thousand rooms in one life of a manager, some hundreds of them at once; then the first are heard of again.
 
 What a manager keeps of rooms that are over is bounded in practice, by a count or by an age, and what falls out of it is
 met by nothing shorter than this.
@@ -17,6 +17,8 @@ from kvlatch.reference.oracle.wander import Run, Sessions, breaking
 
 ROOMS: Final = 1_100
 """More than a table of a thousand has room for."""
+AT_ONCE: Final = 300
+"""So many live at once; the others come one after another."""
 BOUNDS: Final = Bounds("disorderly", requests=2, rooms=tuple(range(ROOMS)))
 _FIRST: Final = range(12)
 """The rooms that are heard of again, those that were settled first among them."""
@@ -25,8 +27,11 @@ _TRIES: Final = 5
 
 def moves() -> Iterator[tuple[Move, int]]:
     """Every move, with the number of the request that it is about."""
+    for room in range(AT_ONCE):
+        yield Move(SCHEDULER, "create", None, room), 1
     for room in range(ROOMS):
-        yield from ((move, 1) for move in _life(room, short=room % 5 != 0))
+        life = _life(room, short=room % 5 != 0)
+        yield from ((move, 1) for move in life if room >= AT_ONCE or move.event != "create")
     for room in (*_FIRST, ROOMS // 2, ROOMS - 1):
         yield Move(BOOTSTRAP, "metadata", None, room), 1
         yield Move(BOOTSTRAP, "abort_notice", None, room), 1

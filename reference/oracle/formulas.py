@@ -97,6 +97,8 @@ def _polled(world: World, life: Life) -> list[str]:
     about_table = said == life.status  # else the sender has a word of its own, which hides the table's
     one = life.requests[number - 1]
     asked = {"no-pin", *_ALSO_POLLED, *(_POLLED if about_table else ())}
+    if life.status == ABSENT and said == B:  # there is no entry behind which a wake-up could stand
+        asked.add(_LOST_WAKEUP)
     if world.active:  # a call in progress may be about to take in what others have left for it
         asked.discard(_LOST_WAKEUP)
     found = [name for name in names if name in asked]

@@ -81,13 +81,13 @@ class World:
         """Every move that is possible now."""
         if self.hung or self.crashed:
             return
-        yield from self._going_on()
+        yield from self.going_on()
         for number in range(len(self.lives)):
             yield from self._in_room(number)
         yield from self._of_time()
 
-    def _going_on(self) -> Iterator[Move]:
-        """Threads that are in the middle of something, and could go on."""
+    def going_on(self) -> Iterator[Move]:
+        """How threads may go on that are in the middle of something."""
         waits = self.waits_known
         yield from (Move(thread) for thread, active in self.active if not (active.blocked and waits))
         yield from (Move(own.thread) for own in self.own if not own.blocked)
@@ -111,7 +111,7 @@ class World:
         if self.hung or self.crashed or not 0 <= move.room < len(self.lives):
             return False
         if move.event is None:
-            return move in self._going_on()
+            return move in self.going_on()
         return move in self._in_room(move.room) or move in self._of_time()
 
     def call(self, move: Move) -> Call:

@@ -31,7 +31,10 @@ from kvlatch.reference.oracle.turns import turns
 _STEP: Final = 200
 _TURN: Final = 125
 _PROCESS: Final = 60_000
-"""What counts as work (``budget.py``): a step with what the harness thinks of it, a turn of a thread, a process."""
+_ANEW: Final = 1_000
+"""What counts as work (``budget.py``): a step with what the harness thinks of it, a turn of a thread, a process, an
+import of modules anew for a play.
+"""
 
 
 class InProcess:
@@ -76,6 +79,7 @@ class InProcess:
         """How much it has done so far: steps, turns of threads, accesses, atoms of digests, and so on."""
         house, cast = self._house, self._house.cast
         counted = house.steps * _STEP + cast.turns * _TURN + house.sharing.touches + house.digest.atoms
+        counted += 0 if house.anew is None else house.plays * _ANEW
         return counted + cast.asked + cast.started * _PROCESS + int(cast.hung * SECOND)
 
     # --- Playing ---

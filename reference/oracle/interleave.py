@@ -283,6 +283,7 @@ class Cast:
     def spawn(self, act: Callable[[], object], place: str) -> Task:
         """A thread that foreign code starts: it is there from now on, and begins when it is told to go on."""
         self._own += 1
+        self.turns += 1  # it takes about as long
         task = Task(f"thread {self._own}", self, own=True)
         task.act, task.at, task.place = act, "begins", place
         self.tasks[task.name] = task

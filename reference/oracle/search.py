@@ -84,12 +84,12 @@ class Search:
         deepest = 0 if self.sequential else PREEMPTIONS
         until = self.budget.until
         self._explore(0, 0.0, 0.12)
-        self._wander(self.walks // 2, until(0.25))
+        self._wander(self.walks // 2, until(0.27))
         if deepest and self.walks and _splits(self.player):
-            self._overlap(until(0.6))
-        self._explore(min(1, deepest), 0.6, 0.7)
-        self._explore(deepest, 0.7, 0.75)
-        self._crowd(until(0.92))
+            self._overlap(until(0.53))
+        self._explore(min(1, deepest), 0.53, 0.6)
+        self._explore(deepest, 0.6, 0.63)
+        self._crowd(until(0.9))
         self._wander(self.walks - self.walks // 2, until(1.0))
 
     @property

@@ -64,6 +64,8 @@ _ATOMS: Final = (int, str, bytes, float, complex, bool, type(None), tuple, froze
 _CONTAINERS: Final = (dict, list, set, deque, bytearray, array.array, MutableMapping, MutableSequence, MutableSet)
 _EMPTY: Final[dict[Any, Any]] = {}
 _VIEWS: Final = (type(_EMPTY.keys()), type(_EMPTY.values()), type(_EMPTY.items()))
+_OF_C: Final = 60
+"""As how many accesses a call of an object of C counts, which may take as long."""
 _LONG: Final = 10_000
 """How many accesses a thread may make before it is held anyway: it may wait for what another does."""
 
@@ -328,6 +330,7 @@ class _Foreign:
         elif (
             of is not None and type(function) is BuiltinFunctionType and not isinstance(of, (*_ATOMS, type, Primitive))
         ):
+            sharing.touches += _OF_C
             yield of, "", name not in _PURE, f"asks a {type(of).__name__} to {name}"  # what C keeps is not seen
         writes = type(function) is BuiltinFunctionType and function in _WRITES_ITS_ARGUMENTS
         if writes and args and name in ("setattr", "delattr"):

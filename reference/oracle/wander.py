@@ -158,7 +158,7 @@ class Drawn:
             clock=widest.clock and chance.random() < 0.25,
         )
         without = frozenset(event for event in _MAY_BE_LEFT_OUT if chance.random() < 0.35)
-        manner = "whole" if sequential else chance.choice(("whole", "interludes", "interludes", "leaves"))
+        manner = "whole" if sequential else chance.choice(("whole", "whole", "interludes", "interludes", "leaves"))
         return cls(
             bounds,
             without,
@@ -355,5 +355,5 @@ def as_play(
 
 def _on(world: World, thread: str) -> Move | None:
     """How a call goes on: by its own thread, or else by one of the manager's own."""
-    going_on = [move for move in world.moves() if move.event is None]
+    going_on = [] if world.hung or world.crashed else list(world.going_on())
     return next((move for move in going_on if move.thread == thread), going_on[0] if going_on else None)
