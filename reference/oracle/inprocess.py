@@ -32,8 +32,9 @@ _STEP: Final = 200
 _TURN: Final = 125
 _PROCESS: Final = 60_000
 _ANEW: Final = 1_000
+_HUNG: Final = 2
 """What counts as work (``budget.py``): a step with what the harness thinks of it, a turn of a thread, a process, an
-import of modules anew for a play.
+import of modules anew for a play, a second of patience with what hangs, of which a little shows all there is.
 """
 
 
@@ -80,7 +81,7 @@ class InProcess:
         house, cast = self._house, self._house.cast
         counted = house.steps * _STEP + cast.turns * _TURN + house.sharing.touches + house.digest.atoms
         counted += 0 if house.anew is None else house.plays * _ANEW
-        return counted + cast.asked + cast.started * _PROCESS + int(cast.hung * SECOND)
+        return counted + cast.asked + cast.started * _PROCESS + int(cast.hung * _HUNG * SECOND)
 
     # --- Playing ---
 
@@ -145,7 +146,8 @@ class InProcess:
         if subject.Anew.possible(self._house.make) and (subject.holds_real_things(modules) or self._keeps_something()):
             self._house.anew = subject.Anew(self._house.make, modules, files)
         for life in LIVES if not self._house.sharing.fixed else ():
-            self._rehearse(life)
+            if not self._house.cast.hung:  # the next ones would hang as well, and each takes long
+                self._rehearse(life)
         self._house.sharing.learn()
 
     def _parts(self) -> list[object]:

@@ -20,7 +20,7 @@ from kvlatch.reference.oracle.harness import World
 from kvlatch.reference.oracle.moves import CLOCK, Bounds, Move, Player, Seen
 from kvlatch.reference.oracle.wander import WIDEST, Run, to_rest
 
-_MOST: Final = 300
+_MOST: Final = 600
 """Plays of one overlap, ..."""
 _PREEMPTIONS: Final = 3
 """... and preemptions in each."""

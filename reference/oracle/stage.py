@@ -48,6 +48,8 @@ _SET_BACK: Final = -3600.0
 """How many seconds the clock of the day jumps."""
 _BETWEEN_COLLECTIONS: Final = 50
 """How many plays are made before their garbage is collected."""
+_FRAMES: Final = 40
+"""How many frames of a traceback are shown, the innermost."""
 _AFTER_A_HANG: Final = 0.5
 """For how many seconds a step may hang once one has hung."""
 _ROUND: Final = ("tick", "quiesce")
@@ -370,7 +372,7 @@ def _passes_by(adapter: Any, request: int) -> None:
 
 def _fault(thread: str, error: BaseException) -> Fault:
     file, line = _blamed(error)
-    return Fault(thread, _said(error), file, line, "".join(traceback.format_exception(error)))
+    return Fault(thread, _said(error), file, line, "".join(traceback.format_exception(error, limit=-_FRAMES)))
 
 
 def _said(error: BaseException) -> str:
