@@ -208,10 +208,14 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[int, int
         yield lambda done, of: bar.update(task, completed=done, total=of)
 
 
+def is_given(parameter: str) -> bool:
+    """Whether this parameter was given on the command line, and is not the default."""
+    return click.get_current_context().get_parameter_source(parameter) is ParameterSource.COMMANDLINE
+
+
 def refuse(parameters: Iterable[str], because: str) -> None:
     """Exit 2 if one of these parameters was given on the command line, where it would have no effect."""
-    context = click.get_current_context()
-    for parameter in context.command.params:
+    for parameter in click.get_current_context().command.params:
         name = str(parameter.name)
-        if name in parameters and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+        if name in parameters and is_given(name):
             raise Failure(f"{parameter.opts[0]} has no effect {because}", USAGE)

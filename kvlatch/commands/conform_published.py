@@ -8,13 +8,14 @@ from typing import Final
 
 import click
 
-from kvlatch.commands.common import refuse
+from kvlatch.commands.common import is_given, refuse
 from kvlatch.commands.exits import USAGE, Failure
 from kvlatch.commands.judgements import Report
 from kvlatch.reference.laws import LAWS, NO_CRASH, Broken, Judgement, Kept, NotJudged, UnknownLaw, select
 from kvlatch.reference.played import moves_of
 from kvlatch.reference.published.sglang.explore import NAME as EXPLORED
 from kvlatch.reference.published.sglang.explore import explore
+from kvlatch.reference.published.sglang.findings import known_of
 from kvlatch.reference.published.sglang.judge import examine, extract_table, judge_play
 from kvlatch.reference.published.sglang.scenarios import NAMES
 from kvlatch.reference.published.sglang.script_text import parse
@@ -105,13 +106,24 @@ def _sglang(code: str, backend: str, only: Sequence[str], seconds: float, seed: 
 
 
 def _played(code: str, backend: str, only: Sequence[str], play: str) -> Report:
-    """One play, that of a finding or of the user's own: what its end says of each law."""
+    """One play, that of a finding or of the user's own: what its end says of each law.
+
+    A finding's trace is played on its backend unless the user names one, and judged by the law that it breaks as well.
+    """
+    laws = tuple(only)
     try:
-        script = parse(moves_of(read(Path(play))) if play.endswith(SUFFIX) else play)
+        text = play
+        if play.endswith(SUFFIX):
+            trace = read(Path(play))
+            text = moves_of(trace)
+            its_backend, its_law = known_of(trace)
+            backend = backend if is_given("backend") else its_backend
+            laws = laws or tuple(dict.fromkeys((*LAWS, its_law)))
+        script = parse(text)
     except ValueError as error:
         raise Failure(f"--play: {error}", USAGE) from error
     subject = resolve(code)
-    found = judge_play(subject, backend, script, only)
+    found = judge_play(subject, backend, script, laws)
     return Report(f"{subject.name} {backend}", found.judgements, tuple(only), {"steps": len(script)})
 
 

@@ -68,12 +68,15 @@ class Finding:
         return text(Story(heading, lines, len(lines) or None, f"{self.found[1]}."))
 
     @property
+    def only(self) -> str:
+        """The law that the play breaks when judged alone; with the scenario if that has a sense of its own."""
+        special = self.scenario and OBSERVERS[self.law].broken(self.play) != self.found
+        return f"{self.law}/{self.scenario}" if special else self.law
+
+    @property
     def again(self) -> str:
         """What to paste into a shell, in the folder in which this runs, to see it again."""
-        only = self.law
-        if self.scenario and OBSERVERS[self.law].broken(self.play) != self.found:
-            only = f"{self.law}/{self.scenario}"  # a law that is broken in the scenario's own sense
-        words = ["kvlatch", "conform", self.subject.target, "--backend", self.backend, "--only", only]
+        words = ["kvlatch", "conform", self.subject.target, "--backend", self.backend, "--only", self.only]
         script = text_of(self.play.script)
         if len(script.split()) <= _TYPED:
             words += ["--play", script]
@@ -92,13 +95,21 @@ class Finding:
         loop = len(steps) - 1 if self.law in BY_NAME and BY_NAME[self.law].kind == "liveness" else None
         return Trace(
             self.subject.target,
-            played.atomicity(self.backend),
+            played.atomicity(f"{self.backend} {self.only}"),
             "orderly",
             Instance(workers, chunks, requests),
             self.law,
             tuple(steps),
             loop,
         )
+
+
+def known_of(trace: Trace) -> tuple[str, str]:
+    """The backend that a finding's trace is of, and the law that it breaks. Raises ValueError for any other trace."""
+    match played.code_of(trace).split():
+        case [backend, only] if only.partition("/")[0] == trace.prop:
+            return backend, only
+    raise ValueError("this trace is no finding on published code")
 
 
 _BEFORE: Final = Observation(ABSENT, infos=False, value=None, held=False, error=None)

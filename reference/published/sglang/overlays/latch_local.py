@@ -57,6 +57,11 @@ class Infos(UserDict[int, Any]):
     def get(self, room: int, default: Any = None) -> Any:
         return self.data.get(room, default)
 
+    def setdefault(self, room: int, default: Any = None) -> Any:
+        """Stores what is missing, though the thread may have looked up what the request before it had."""
+        self.seen[room] = found = self.data.setdefault(room, default)
+        return found
+
     def pop(self, room: int, default: Any = None) -> Any:
         return self.data.pop(room, default)
 

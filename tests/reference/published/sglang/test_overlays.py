@@ -7,7 +7,8 @@ from functools import cache
 
 import pytest
 
-from kvlatch.reference.published.sglang.judge import examine
+from kvlatch.reference.published.sglang.judge import examine, judge_play
+from kvlatch.reference.published.sglang.script_text import parse
 from kvlatch.reference.published.wheels import CannotFetch
 
 pytestmark = pytest.mark.network
@@ -52,3 +53,14 @@ def test_what_can_be_mended_locally(backend: str) -> None:
     verdicts = {one.name: one.verdict for one in examination.judgements}
     assert {name for name, verdict in verdicts.items() if verdict == "broken"} == {NEEDS_A_NONCE}
     assert {name for name, verdict in verdicts.items() if verdict == "not judged"} == set()
+
+
+@pytest.mark.parametrize("backend", ["nixl", "mori"])
+def test_a_second_request_after_a_clear_finds_its_own_infos(backend: str) -> None:
+    """MoRI stores metadata by `setdefault`, which must not find what the thread knows of the request before."""
+    script = parse("create metadata abort clear create metadata send_last work settle settle")
+    try:
+        found = judge_play("0.5.23+latch-local", backend, script, ["told-once", "room-reusable"])
+    except CannotFetch as reason:
+        pytest.skip(str(reason))
+    assert {one.law: one.verdict for one in found.judgements} == {"told-once": "kept", "room-reusable": "kept"}
