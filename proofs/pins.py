@@ -17,8 +17,9 @@ NARROW: Final = "holds*"
 PINS: Final = Path(__file__).with_name("verdicts.txt")
 _HEAD: Final = """\
 # The expected verdict of every cell; `kvlatch prove` fails when one changes, `kvlatch prove --pin` writes this file.
-# holds (holds*: for less than any number), or the length of the shortest counterexample; d: in a disorderly network,
-# r: with a room id used again.
+# holds (holds*: for less than any number), or the length of the shortest counterexample; x, e, o, t: with a message
+# that is lost, early, overdue or comes twice, d: with several such; r: with a room id used again, l: with a late
+# message of the first request.
 """
 
 

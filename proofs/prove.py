@@ -215,11 +215,23 @@ class _Row:
         machine = self.row.machine(world)
         asked = [*self.open.values(), *map(self.protocol.prop, self._proved())]
         seen = explore(machine, asked, until=None if to_the_end else breakable)
-        ms = 1000 * (time.perf_counter() - start)
         self.taken |= set(seen.taken)
         extent = "to the end" if seen.complete else "until something else was broken"
         self.searched.append(f"{world.name} ({machine.model.instance}): {seen.states} states, {extent}")
         self._contradicted(world, seen)
+        for part in world.parts:
+            if broken := [name for name in self.open if name in seen.violations]:
+                self._search_part(part, broken)
+        self._refute(world, machine, seen, 1000 * (time.perf_counter() - start))
+
+    def _search_part(self, part: World, broken: Sequence[str]) -> None:
+        """Refute what a world breaks in this gentler part of it, where that can break it, too."""
+        start = time.perf_counter()
+        machine = self.row.machine(part)
+        seen = explore(machine, [self.open[name] for name in broken], until=broken)
+        self._refute(part, machine, seen, 1000 * (time.perf_counter() - start))
+
+    def _refute(self, world: World, machine: Machine, seen: Search, ms: float) -> None:
         for name in [name for name in self.open if name in seen.violations]:
             run = tuple((action.name, dict(action.arguments)) for action, _ in seen.trace(name) if action)
             *_, (_, last) = _execute(machine, run)
@@ -293,7 +305,7 @@ class _Row:
         if not thorough:
             headline = (self.row.design, self.row.atomicity) in HEADLINES and self.row.workers == 1
             refuted = {name: verdict for name, verdict in refuted.items() if headline and name == "terminal-sticky"}
-        for world in self.protocol.worlds:
+        for world in self.protocol.all_worlds:
             lengths = {name: verdict.length for name, verdict in refuted.items() if verdict.world == world}
             if lengths:
                 runs = Unrolling.of(self.row.machine(world)).shortest(

@@ -22,7 +22,7 @@ from typing import ClassVar, Final
 
 import attrs
 
-from kvlatch.spec.schema import Choice, Lemma, Property, Protocol, Rule, Sizes, Thread, World
+from kvlatch.spec.schema import NETWORKS, Choice, Lemma, Property, Protocol, Rule, Sizes, Thread, World
 from kvlatch.spec.status import F, S, W
 from kvlatch.spec.terms import Field, ForAll, Term, implies, some, where
 
@@ -51,8 +51,8 @@ heartbeat = Field("heartbeat", "switch", ("one step", "look, then write", "none"
 """How does a sender's death reach the request?"""
 death = Field("death", "switch", ("ends its writes", "leaves its writes"))
 """Do the writes that a sender has posted end with it?"""
-network = Field("network", "switch", ("orderly", "late", "disorderly"))
-"""Any but the orderly one may deliver the notice before the metadata; the disorderly one loses messages, too."""
+network = Field("network", "switch", NETWORKS)
+"""May a message be lost; may the notice come early, before the metadata? Other faults make no difference here."""
 
 SWITCHES: Final = (release, acks, ack_target, posts, notices, reports, counts, timer, poll, heartbeat, death, network)
 
@@ -114,6 +114,7 @@ quiet = metadata.in_("none", "left out") | (report == "read") | (ack == "here") 
 """Decode knows that this sender writes nothing more."""
 addressed = metadata.in_("sent", "there", "lost")
 over = stage.in_("succeeded", "failed")
+lossy = network.in_("lossy", "disorderly")
 
 # --------------------------------------------------------------------------------------------------------------------
 # Rows
@@ -161,7 +162,7 @@ ROWS: Final = (
     Rule("hear_metadata", "sender", "alive", "alive", metadata == "sent",
          {metadata: "there", **says_failed((writes == "broken") & tells_failure & (reports != "once"))},
          says="The sender learns of the request and of decode's pages. Has its part failed already, it says so."),
-    Rule("lose_metadata", "sender", "alive", "alive", (metadata == "sent") & (network == "disorderly"),
+    Rule("lose_metadata", "sender", "alive", "alive", (metadata == "sent") & lossy,
          {metadata: "lost"}, fair=False,
          says="Decode's metadata is lost on its way to this sender."),
     Rule("post", "sender", "alive", "alive",
@@ -179,7 +180,7 @@ ROWS: Final = (
          says="The sender reports that its part is written."),
     Rule("deliver_report", "receiver", W, W, report == "sent", {report: "queued"}, per="sender",
          says="A report arrives in decode's queue, where a poll will find it."),
-    Rule("lose_report", "receiver", W, W, (report == "sent") & (network == "disorderly"), {report: "lost"},
+    Rule("lose_report", "receiver", W, W, (report == "sent") & lossy, {report: "lost"},
          per="sender", fair=False,
          says="A report is lost."),
     Rule("die", "sender", "alive", "dead",
@@ -200,14 +201,14 @@ ROWS: Final = (
     # A request that failed: notice, ACK, release.
     Rule("send_notice", "receiver", F, F, addressed & (notice == "none"), {notice: "sent"}, per="sender",
          says="Decode sends the abort notice to a sender that it has told of the request."),
-    Rule("lose_notice", "receiver", F, F, (notice == "sent") & (network == "disorderly"), {notice: "lost"},
+    Rule("lose_notice", "receiver", F, F, (notice == "sent") & lossy, {notice: "lost"},
          per="sender", fair=False,
          says="The notice is lost."),
     Rule("send_again", "receiver", F, F, (notice == "lost") & (notices == "until acknowledged"),
          {notice: "sent again"}, per="sender",
          says="No ACK has come: decode sends the notice once more."),
     Rule("hear_notice", "sender", "alive", "alive",
-         notice.in_("sent", "sent again") & ((metadata != "sent") | (network != "orderly")),
+         notice.in_("sent", "sent again") & ((metadata != "sent") | network.in_("early", "disorderly")),
          {notice: where((posts == "if told later") & (metadata != "there"), "forgotten", "heard")},
          says="The sender learns that the request is over. It remembers that, even if it knows no such request yet."),
     Rule("acknowledge", "sender", "alive", "alive",
@@ -217,7 +218,7 @@ ROWS: Final = (
     Rule("clear", "sender", "alive", "alive",
          (notice == "heard") & (ack == "none") & (ack_target == "cleared with it"), {ack: "dropped"}, fair=False,
          says="The sender's scheduler clears the request, and with it the address of the ACK that is still owed."),
-    Rule("lose_ack", "sender", "alive", "alive", (ack == "sent") & (network == "disorderly"), {ack: "lost"}, fair=False,
+    Rule("lose_ack", "sender", "alive", "alive", (ack == "sent") & lossy, {ack: "lost"}, fair=False,
          says="The ACK is lost."),
     Rule("acknowledge_again", "sender", "alive", "alive", (ack == "lost") & (notices == "until acknowledged"),
          {ack: "sent again"},
@@ -389,7 +390,10 @@ DECODE: Final = Protocol(
     designs=DESIGNS,
     properties=PROPERTIES,
     worlds=(
-        World("orderly network", "", "orderly", Decode()), World("disorderly network", "d", "disorderly", Decode()),
+        World("orderly network", "", "orderly", Decode()),
+        World("several faults of the network", "d", "disorderly", Decode(), parts=(
+            World("a message is lost", "x", "lossy", Decode()), World("a message comes early", "e", "early", Decode()),
+        )),
     ),
     everything=World("everything", "", "disorderly", Decode()),
     counts=(2,),

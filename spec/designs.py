@@ -9,15 +9,15 @@ import attrs
 
 from kvlatch.spec import merges
 from kvlatch.spec.merges import Merge
-from kvlatch.spec.schema import Atomicity, Network, Rule
+from kvlatch.spec.schema import NETWORKS, Atomicity, Network, Rule
 from kvlatch.spec.terms import Field
 
 # The open questions, as switches: the rules of the protocol read them like any other field.
 atomicity = Field("atomicity", "switch", ("locked", "split", "cas"))
 """An update is one step; or a read, then a write; or a read, then compare-and-swap until it fits."""
-network = Field("network", "switch", ("orderly", "late", "disorderly"))
-"""Each message comes once, in order, while its room is live; or one about the first request may come in the life of
-the second; or any may be lost, early or late, and doubled if ``transport`` allows it."""
+network = Field("network", "switch", NETWORKS)
+"""Orderly: each message comes once, in order, while its room is live. Or one fault of ``NETWORKS`` besides, or all;
+a message is doubled only if ``transport`` allows it."""
 guard = Field("guard", "switch", ("skips", "fails"))
 """What a worker does with a chunk whose transfer infos are gone: skip it silently; or force the room to Failed."""
 absent = Field("absent", "switch", ("passes", "skips"))

@@ -107,8 +107,11 @@ THREADS: Final[dict[str, Writer]] = {
 # What the rows ask
 
 tombstones = design.clear == "tombstone"
-orderly = design.network != "disorderly"
-disorderly = design.network == "disorderly"
+lost = design.network.in_("lossy", "disorderly")
+early = design.network.in_("early", "disorderly")
+overdue = design.network.in_("overdue", "disorderly")
+doubled = design.network.in_("doubling", "disorderly") & (design.transport == "any")
+late = design.network.in_("late", "disorderly")
 missing = status.in_(ABSENT, TOMBSTONE)
 present = ~missing
 live = status.in_(B, W, T)
@@ -162,13 +165,18 @@ generation_of_infos = where(gen == "first", "first", "second")
 wire_counts = ~tombstones | (job_gen == gen)
 first_delivery = where(metadata == "none", "once", "twice")
 first_notice = where(notice == "none", "once", "twice")
-doubled = design.transport == "any"
-metadata_due = (orderly & (metadata == "none") & (phase == "boot")) | (
-    disorderly & ((metadata == "none") | (doubled & (metadata == "once")))
-)
-notice_due = (orderly & (notice == "none") & (metadata != "none") & phase.in_("boot", "running", "inflight")) | (
-    disorderly & ((notice == "none") | (doubled & (notice == "once")))
-)
+metadata_due = (
+    (metadata == "none")
+    & ((phase == "boot") | (early & (phase == "new")) | (overdue & ~phase.in_("new", "boot")))
+    & ((notice == "none") | early)
+) | (doubled & (metadata == "once"))
+"""What is lost does not come after the notice; a second copy comes at any time."""
+going_on = phase.in_("boot", "running", "inflight")
+notice_due = (
+    (notice == "none")
+    & (going_on | (early & (phase == "new")) | (overdue & ~going_on & (phase != "new")))
+    & ((metadata != "none") | lost | early)
+) | (doubled & (notice == "once"))
 mistaken = tombstones & (design.nonce == "none")
 heard = fresh(gen) & (~mistaken | (status != TOMBSTONE))
 """The bootstrap thread takes in metadata of this request. Who cannot tell whose it is drops it at a tombstone."""
@@ -263,13 +271,13 @@ SCHEDULER: Final = (
          says="The request's pages go back to the pool."),
     Rule("reuse", "scheduler", "free", "free", (phase == "done") & (gen == "first"),
          {gen: "second", phase: "new", latch: "none", pages: "none", wire: "none", metadata: "none", notice: "none",
-          straggler: where(design.network == "orderly", "none", "due"),
+          straggler: where(late, "due", "none"),
           stale: where(chunk == "queued", "yes", "no"), chunk: "unsent"}, fair=False, requests=2,
          where=ARRIVAL,
          says="A second request arrives with the same room id. Queued chunks of the first stay in the queue."),
     Rule("reuse_again", "scheduler", "free", "free", (phase == "done") & (gen == "second"),
          {gen: "second", phase: "new", latch: "none", pages: "none", wire: "none", metadata: "none", notice: "none",
-          straggler: where(design.network == "orderly", "none", "due"),
+          straggler: where(late, "due", "none"),
           stale: where((chunk == "queued") | (stale == "yes"), "yes", "no"), chunk: "unsent",
           stamp: "first", bootstrap_gen: "first", job_gen: "first", infos: where(infos == "second", "first", infos)},
          fair=False, requests=3,

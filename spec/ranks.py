@@ -25,7 +25,7 @@ from typing import ClassVar, Final
 
 import attrs
 
-from kvlatch.spec.schema import Choice, Lemma, Property, Protocol, Rule, Sizes, Thread, World
+from kvlatch.spec.schema import NETWORKS, Choice, Lemma, Property, Protocol, Rule, Sizes, Thread, World
 from kvlatch.spec.status import B, F, S, W
 from kvlatch.spec.terms import Field, ForAll, implies, some, where
 
@@ -44,7 +44,7 @@ reasons = Field("reasons", "switch", ("in the vote", "local"))
 """Does the reason of a failure travel with the vote?"""
 own_failure = Field("own_failure", "switch", ("after the vote", "before the vote"))
 """Does a rank act on a failure of its own before the others know of it?"""
-network = Field("network", "switch", ("orderly", "late", "disorderly"))
+network = Field("network", "switch", NETWORKS)
 """No message between servers is in this protocol, so the network makes no difference."""
 
 SWITCHES: Final = (applies, metadata_vote, clock_vote, errors, reasons, own_failure, network)

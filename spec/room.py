@@ -67,6 +67,9 @@ def _merge(design: AnyDesign) -> tuple[tuple[int | None, ...], ...]:
     return merge_rows(table(design.merge))
 
 
+ONE: Final = Instance(requests=1, chunks=2)
+AGAIN: Final = Instance(requests=2, chunks=1)
+
 ROOM: Final = Protocol(
     "room",
     "One request with all its actors on the prefill side, while its KV cache moves to decode.",
@@ -79,10 +82,38 @@ ROOM: Final = Protocol(
     designs=DESIGNS,
     properties=PROPERTIES,
     worlds=(
-        World("orderly network", "", "orderly", Instance(requests=1, chunks=2)),
-        World("disorderly network", "d", "disorderly", Instance(requests=1, chunks=2)),
-        World("room id used again", "r", "late", Instance(requests=2, chunks=1)),
-        World("room id used again, disorderly network", "dr", "disorderly", Instance(requests=2, chunks=1)),
+        World("orderly network", "", "orderly", ONE),
+        World(
+            "several faults of the network",
+            "d",
+            "disorderly",
+            ONE,
+            parts=(
+                World("a message is lost", "x", "lossy", ONE),
+                World("a message comes early", "e", "early", ONE),
+                World("a message is overdue", "o", "overdue", ONE),
+                World("a message comes twice", "t", "doubling", ONE),
+            ),
+        ),
+        World(
+            "room id used again, with a late message about the first request",
+            "rl",
+            "late",
+            AGAIN,
+            parts=(World("room id used again", "r", "orderly", AGAIN),),
+        ),
+        World(
+            "room id used again, with several faults of the network",
+            "rd",
+            "disorderly",
+            AGAIN,
+            parts=(
+                World("room id used again, a message is lost", "rx", "lossy", AGAIN),
+                World("room id used again, a message comes early", "re", "early", AGAIN),
+                World("room id used again, a message is overdue", "ro", "overdue", AGAIN),
+                World("room id used again, a message comes twice", "rt", "doubling", AGAIN),
+            ),
+        ),
     ),
     everything=World("everything", "", "disorderly", Instance(chunks=ANY, requests=ANY)),
     bounded=World("two chunks, two requests", "", "disorderly", Instance(chunks=2, requests=2)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from typing import ClassVar, Final, Literal, Self
+from typing import ClassVar, Final, Literal, Self, get_args
 from typing import Protocol as Interface
 
 import attrs
@@ -17,7 +17,10 @@ import attrs
 from kvlatch.spec.terms import TRUE, Field, Label, Term, Where, fields
 
 Atomicity = Literal["locked", "split", "cas"]
-Network = Literal["orderly", "late", "disorderly"]
+Network = Literal["orderly", "lossy", "early", "overdue", "doubling", "late", "disorderly"]
+"""What messages may do. Each of the five in the middle has one fault: a message is lost, comes before its place, or
+after it, or twice, or, *late*, in the life of the next request. The orderly one has none, the disorderly one all."""
+NETWORKS: Final[tuple[Network, ...]] = get_args(Network)
 Profile = Literal["first terminal wins", "failure overrides"]
 """May a late Failed replace Success? Both readings of "terminal" are legitimate; say which one is yours."""
 
@@ -123,12 +126,20 @@ class Lemma:
 
 @attrs.frozen
 class World:
-    """A network and sizes in which a counterexample is looked for; ``suffix`` marks it in the matrix."""
+    """A network and sizes in which a counterexample is looked for; ``suffix`` marks it in the matrix.
+
+    Its ``parts`` are gentler worlds, all of whose runs are its own: what it breaks is looked for in them first.
+    """
 
     name: str
     suffix: str
     network: Network
     sizes: Sizes
+    parts: tuple[World, ...] = ()
+
+    def with_parts(self) -> tuple[World, ...]:
+        """Its parts, and itself."""
+        return *self.parts, self
 
     def instance(self, count: int) -> Sizes:
         """The instance of this world with ``count`` elements of the crowd; ``ANY`` stands for any number."""
@@ -230,8 +241,8 @@ class Protocol:
     ``numbers`` are the fields whose labels are numbers of elements of a sort. A row that sets ``lives`` begins the life
     of a new request, and ``potential`` bounds the steps that each label of a field has still to come: together they
     show that every life ends. ``few`` names the lemmas that suffice for a property in designs that keep no others.
-    ``worlds`` are searched, gentlest first, with each number of ``counts`` of the crowd. A proof is about
-    ``everything``, with any number of the crowd; or with no more requests than in ``bounded``; or about that.
+    ``worlds`` are searched, gentlest first, each after its parts, with each number of ``counts`` of the crowd. A proof
+    is about ``everything``, with any number of the crowd; or with no more requests than in ``bounded``; or about that.
     """
 
     name: str
@@ -261,6 +272,11 @@ class Protocol:
     def crowd(self) -> str | None:
         """The sort of which a proof allows any number."""
         return self.sizes.crowd
+
+    @property
+    def all_worlds(self) -> tuple[World, ...]:
+        """The worlds in which a counterexample may be found, gentlest first: each after its parts."""
+        return tuple(each for world in self.worlds for each in world.with_parts())
 
     @property
     def proved_in(self) -> tuple[World, ...]:

@@ -137,7 +137,6 @@ def legend(cells: Sequence[Cell]) -> str:
 
 def meanings(cells: Sequence[Cell]) -> dict[str, str]:
     """What each word of these cells means; proofs of several scopes have a line for each."""
-    said = {pins.text(cell.verdict) for cell in cells}
     proofs = [cell.verdict for cell in cells if isinstance(cell.verdict, Proved)]
     found = {}
     for word, what in (
@@ -150,13 +149,12 @@ def meanings(cells: Sequence[Cell]) -> dict[str, str]:
     if fair := [f"{prop} assumes {fairness}" for prop, fairness in sorted(assumed, key=str) if fairness]:
         last = list(found)[-1]
         found[last] = "\n".join([found[last], *fair])
-    numbers = [word for word in said if word[0].isdigit()]
-    if numbers:
+    refuted = [cell.verdict for cell in cells if isinstance(cell.verdict, Refuted)]
+    if refuted:
         found["12"] = "steps of the shortest counterexample"
-    if any("d" in word for word in numbers):
-        found["5d"] = "needs a disorderly network: a message is lost, early, late, or (but for TCP) doubled"
-    if any("r" in word for word in numbers):
-        found["9r"] = "needs a second request that uses the same room id"
+    for world in sorted({verdict.world for verdict in refuted if verdict.world.suffix}, key=lambda world: world.suffix):
+        least = min(verdict.length for verdict in refuted if verdict.world.suffix == world.suffix)
+        found[f"{least}{world.suffix}"] = f"the same, and it needs this: {world.name}"
     return found
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from types import ModuleType
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import attrs
 import numpy as np
@@ -115,6 +115,7 @@ PARTS: Final[dict[Atomicity, tuple[Part, ...]]] = {
 }
 
 _ROWS: Final[dict[Operation, steps.Row]] = {op: getattr(steps, op.name) for op in Operation}
+_NETWORKS: Final[tuple[Network, ...]] = ("orderly", "late", "disorderly")
 _COLUMNS: Final = {"operation": "uint8", "part": "uint8", "room": "int32", "worker": "int32", "chunk": "int32"}
 
 
@@ -203,8 +204,8 @@ class Manager:
                 raise ValueError(f"{name} is {size}, not a number from 1 to {UNSEEN - 1}")
         if page_bytes % 8:
             raise ValueError(f"page_bytes is {page_bytes}, not a multiple of 8")
-        if network not in get_args(Network):
-            raise ValueError(f"unknown network {network!r}; it is orderly, late or disorderly")
+        if network not in _NETWORKS:
+            raise ValueError(f"unknown network {network!r}; it is {', '.join(_NETWORKS)}")
         if atomicity not in design.atomicities:
             raise ValueError(f"{design.name} is {' or '.join(design.atomicities)}, not {atomicity}")
         self.xp = xp = np if xp is None else xp

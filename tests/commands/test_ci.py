@@ -74,7 +74,7 @@ def test_a_design_with_a_bad_merge_is_one_annotation_at_that_merge(
     page = (tmp_path / "summary.md").read_text(encoding="utf-8")
     shortest = min(cell["length"] for cell in refuted)
     assert f": {shortest} steps" in page.partition("```")[2]
-    assert f"no-lost-wakeup**: broken in {shortest} steps, disorderly network\n" in page.partition("```")[0]
+    assert f"no-lost-wakeup**: broken in {shortest} steps, a message comes early\n" in page.partition("```")[0]
 
 
 @pytest.mark.usefixtures("_mine")
