@@ -43,7 +43,7 @@ def test_every_pinned_verdict_has_its_certificates(shipped: Path) -> None:
     for name in (name for alike in manifest.shortest for name in alike.traces):
         trace = read(shipped / name)
         count = trace.instance.count(str(trace.instance.crowd))
-        worlds = protocol_of(design_of(trace.design)).worlds
+        worlds = protocol_of(design_of(trace.design)).all_worlds
         (world,) = (w for w in worlds if (w.network, w.instance(count)) == (trace.network, trace.instance))
         said[trace.design, trace.atomicity, count, str(trace.prop)] = f"{len(trace.steps) - 1}{world.suffix}"
     assert said == pins.pinned()
