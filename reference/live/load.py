@@ -16,6 +16,7 @@ import attrs
 POLITE: Final = 3
 """Requests of the baseline, which come before those that are counted in a load."""
 _NAMED: Final = re.compile(r"room-([0-9]{1,19})")
+_NUMBERED: Final = re.compile(r"storm -?[0-9]+ request (-?[0-9]+)(?: word)*")
 ROUNDS: Final = 6
 """Most rounds of a storm."""
 
@@ -99,3 +100,9 @@ def room_of(rid: object) -> int | None:
 def prompt(seed: int, number: int, tokens: int) -> str:
     """A prompt of ``tokens`` words (four at least) that no other request has."""
     return " ".join(["storm", f"{seed}", "request", f"{number}", *["word"] * max(0, tokens - 4)])
+
+
+def number_of(prompt: str) -> int | None:
+    """The number of the request that has this prompt; None if it is none of a storm's."""
+    numbered = _NUMBERED.match(prompt)
+    return int(numbered[1]) if numbered else None

@@ -6,6 +6,7 @@ Its scheduler runs upstream's own loop in a thread. A thread that dies is noted,
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import json
 import logging
@@ -15,6 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from starlette.routing import Route
 
 from kvlatch.reference.live import pages as kv
 from kvlatch.reference.live.journal import Noise
+from kvlatch.reference.live.load import number_of
 from kvlatch.reference.live.server import (
     MODEL,
     BadRequest,
@@ -42,8 +45,9 @@ from kvlatch.reference.live.upstream.observe import Watch, attach
 from kvlatch.reference.live.upstream.overlays import lay_over
 from kvlatch.reference.live.upstream.ranks import Group
 from kvlatch.reference.live.upstream.replaced import arguments, replaced
-from kvlatch.reference.live.upstream.rows import receives_into_no_host_memory
+from kvlatch.reference.live.upstream.rows import allocated, receives_into_no_host_memory
 from kvlatch.reference.live.upstream.scheduler import scheduler
+from kvlatch.reference.logs.recording.senders import recorder_of
 from kvlatch.reference.logs.recording.senders import watch as watch_class
 from kvlatch.reference.logs.recording.sglang import install
 from kvlatch.reference.published.stand_ins import private_stdout
@@ -86,6 +90,7 @@ class Engine:
         attach(self.manager, queue, self.watch, wire)
         self.lives.follow_chunks(queue, self.manager)
         self.scheduler.answered = self._answered
+        self.scheduler.called = self._called
         self._futures: dict[str, asyncio.Future[Any]] = {}
         self._counts: Counter[str] = Counter()
         self._wrong: list[str] = []
@@ -119,11 +124,29 @@ class Engine:
     def _transfer(self) -> list[Any]:
         return [waiting.req for waiting in list(self.scheduler.disagg_decode_transfer_queue.queue)]
 
+    def _deferred(self) -> int:
+        """Pages that decode gives back when prefill has drained, or after 30 s: from 0.5.21 on, by default."""
+        waiting = getattr(self.scheduler.disagg_decode_transfer_queue, "_deferred_releases", ())
+        return sum(allocated(entry[0].req) for entry in list(waiting))
+
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start upstream's loop."""
         self._loop = loop
         run = getattr(self.scheduler, f"event_loop_normal_disagg_{self._role}")
         threading.Thread(target=run, name=SCHEDULER, daemon=True).start()
+
+    @contextlib.contextmanager
+    def _called(self, prompt: str) -> Iterator[None]:
+        """In the logs of both engines a request is called as its client numbers it."""
+        recorder, number = recorder_of(self.manager), number_of(prompt)
+        if recorder is None:
+            yield
+            return
+        recorder.mine.called = None if number is None else f"r{number}"
+        try:
+            yield
+        finally:
+            recorder.mine.called = None
 
     def _answered(self, req: Any) -> None:
         """The scheduler is through with a request."""
@@ -204,7 +227,7 @@ class Engine:
                 name: len(set(vars(self.manager).get(name, ())) - here)
                 for name in ("request_status", "transfer_infos", "failure_records", "transfer_statuses")
             },
-            "pages_out": allocator.size - allocator.available_size(),
+            "pages_out": allocator.size - allocator.available_size() - self._deferred(),
             "open": sorted(map(str, here)),
             "waiting": len(self.scheduler.open),
             "wrong": self._wrong,

@@ -41,3 +41,9 @@ def extend(req: Any, start: int, end: int) -> None:
         req.prefix_len, req.extend_end = start, end
     else:
         req.set_extend_range(start, end)
+
+
+def allocated(req: Any) -> int:
+    """How many tokens of memory a request has."""
+    memory = req.kv if hasattr(req, "kv") else req
+    return 0 if memory is None else int(memory.kv_allocated_len)

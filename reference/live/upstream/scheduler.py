@@ -6,11 +6,13 @@ computing, and decode's steps, for which it checks the bytes that have come.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import time
 from array import array
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -71,6 +73,8 @@ class Replaced:
         tokens = settings.pages
         self.settings = settings
         self.answered: Callable[[Any], None] = _nobody
+        self.called: Callable[[str], AbstractContextManager[None]] = contextlib.nullcontext
+        """Names the request that is made inside the block."""
         self.open: dict[str, int] = {}
         """The requests that have come in and have not been answered, with their rooms."""
         self._group = group
@@ -137,11 +141,10 @@ class Replaced:
 
     def _take_in(self, rid: str, prompt: str, room: int, host: str, port: int) -> None:
         self.open[rid] = room
-        words = len(prompt.split())
         req = self.upstream.Req(
             rid=rid,
             origin_input_text="",
-            origin_input_ids=array("q", range(words)),
+            origin_input_ids=array("q", map(_token, prompt.split())),
             sampling_params=SimpleNamespace(custom_params=None, max_new_tokens=1),
             bootstrap_host=host,
             bootstrap_port=port,
@@ -149,7 +152,8 @@ class Replaced:
             disagg_mode=self.disaggregation_mode,
         )
         req.prompt = prompt
-        self._add_request_to_queue(req)
+        with self.called(prompt):
+            self._add_request_to_queue(req)
 
     def recv_requests(self, *_: object, **__: object) -> list[list[Any]]:
         """What has come in since the last turn: on every rank what rank 0 has got."""
@@ -279,6 +283,11 @@ def scheduler(upstream: Any, settings: Settings, given: Arguments, watch: Watch,
     """A scheduler of upstream's; ``upstream`` is its module, ``group`` its ranks, None if it is the only one."""
     kind = type("Scheduler", (Replaced, upstream.Scheduler), {"upstream": upstream})
     return kind(settings, given, watch, group)
+
+
+def _token(word: str) -> int:
+    """The token of a word: no two words of a storm have the same."""
+    return int.from_bytes(word.encode()[-7:])
 
 
 def _no(*_: object, **__: object) -> bool:

@@ -42,7 +42,11 @@ class Mine(threading.local):
     """What the calling thread is about."""
 
     request: str | None = None
+    called: str | None = None
+    """What the request that is about to be made is called, where both ends of it have a name for it."""
     sender: Any = None
+    kept_create: tuple[Any, int | None] | None = None
+    """The room and the status that a new request has left as it was: it begins with it, unless it is refused."""
     op = ""
     incoming: int | None = None
     stored = put = sending = False
@@ -72,6 +76,7 @@ class Recorder:
         self._requests = itertools.count(1)
         self._chunks: dict[Any, int] = {}
         self._held: dict[Any, str | None] = {}
+        self._newest: dict[Any, str | None] = {}
         self._polled: dict[Any, tuple[Any, float]] = {}
 
     def close(self) -> None:
@@ -82,8 +87,8 @@ class Recorder:
     # What a thread is about
 
     def new_request(self) -> str:
-        """A name for a request that this process has not used before."""
-        return f"r{next(self._requests)}"
+        """What a request is called; by default a name that this process has not used before."""
+        return self.mine.called or f"r{next(self._requests)}"
 
     @contextmanager
     def doing(self, op: str = "", request: str | None = None) -> Iterator[None]:
@@ -102,6 +107,8 @@ class Recorder:
             if room is None or op not in self.ops:
                 return
             mine = self.mine
+            if mine.kept_create is not None:
+                self.made()
             task = mine.task
             request = mine.request or (task.request if task is not None and task.room == room else None)
             self.tape.note(op, room, status, incoming, more.pop("request", request), **more)
@@ -131,7 +138,10 @@ class Recorder:
         """A status was written, and nothing was stored."""
         try:
             with self.tape.lock:
-                self._wrote(room, self.shown(room), incoming)
+                if self.mine.op == "create":
+                    self.mine.op, self.mine.kept_create = "", (room, self.shown(room))
+                else:
+                    self._wrote(room, self.shown(room), incoming)
         except Exception as error:  # noqa: BLE001  # as above
             self.tape.stop(error)
 
@@ -141,14 +151,22 @@ class Recorder:
         op = "write"
         if mine.op == "create":
             mine.op, op = "", "create"
+            _room_for(self._newest)[room] = mine.request
         elif mine.op == "abort" or (incoming == FAILED and mine.task is None and _gives_up()):
             op = "abort"
         self.note(op, room, status, incoming if op == "write" else None)
 
+    def made(self, *, refused: bool = False) -> None:
+        """A sender has been made; one that was refused, since another one has the room, creates nothing."""
+        kept, self.mine.kept_create = self.mine.kept_create, None
+        if kept is not None and not refused:
+            _room_for(self._newest)[kept[0]] = self.mine.request
+            self.note("create", *kept)
+
     def cleared(self, room: Any) -> None:
         """An entry has been removed; the lock of the tape is held."""
         self.note("clear", room, None)
-        for known in (self._chunks, self._held, self._polled):
+        for known in (self._chunks, self._held, self._newest, self._polled):
             known.pop(room, None)
 
     def polled(self, room: Any) -> None:
@@ -259,7 +277,8 @@ class Recorder:
                     task.bad, task.handles = True, []
                 self.ended(task)
             elif not task.posted and not task.requeued and error is None:
-                alive = self.shown(task.room) not in (None, FAILED)
+                mine = task.request in (None, self._newest.get(task.room, task.request))
+                alive = mine and self.shown(task.room) not in (None, FAILED)
                 self.note("arrive" if alive else "drop", task.room, chunk=task.number)  # nothing to send, or nowhere
             self.note("end", task.room, error=error, chunk=task.number)
             self.mine.task = None

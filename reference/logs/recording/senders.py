@@ -56,6 +56,8 @@ def _watched(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
             return method(sender, *arguments, **named)
         finally:
             mine.op = ""
+            if name == "__init__":
+                recorder.made(refused=vars(sender).get(LATCH) is not None)
             room = vars(sender).get("bootstrap_room")
             if name == "poll" and latch is None:
                 recorder.polled(room)

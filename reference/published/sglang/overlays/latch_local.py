@@ -12,9 +12,11 @@
 * Decode is told once how a request ended, also when the client has aborted it.
 * A request that is aborted while it waits for a batch, or between two of its chunks, is cleared, as any other one that
   has failed; decode is told when the last chunk in flight has been given back.
+* Metadata that nobody will serve is answered with Failed: it has come after the end of its request, or of another one.
+* Metadata whose request decode has given up before its sender was made is dropped, and the sender fails at once.
 
 What is left: metadata of one request that arrives late is adopted by the next one on that room id. No local change can
-tell the two apart: that takes a field on the wire.
+tell the two apart: that takes a field on the wire. Decode's half is the overlay `one-receiver`.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from typing import Any
 from sglang.srt.disaggregation.base.conn import KVPoll
 
 TERMINAL = (KVPoll.Failed, KVPoll.Success)
+REMEMBERED = 4096
 
 
 class Infos(UserDict[int, Any]):
@@ -111,6 +114,10 @@ class Manager:
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.latch = threading.RLock()
         self.senders: dict[int, Any] = {}
+        self.unheard: dict[int, None] = {}
+        """Rooms whose request has failed before decode's metadata came: it is told when that comes. The newest ones."""
+        self.given_up: set[int] = set()
+        """Rooms whose next request has been given up by decode, after its metadata had come and before its sender."""
         self.of_thread = threading.local()
         super().__init__(*arguments, **options)
 
@@ -145,6 +152,8 @@ class Manager:
 
     def update_status(self, bootstrap_room: int, status: int) -> None:
         with self.latch:
+            if not self.decodes and status == KVPoll.WaitingForInput:
+                self.refuse(bootstrap_room)
             opened = self.decodes or bootstrap_room in self.senders
             if not opened or self.works_for_another(bootstrap_room):
                 return
@@ -157,6 +166,36 @@ class Manager:
     def decodes(self) -> bool:
         """Whether this is decode's manager, whose rooms have receivers."""
         return bool(vars(self)["disaggregation_mode"].value == "decode")
+
+    def refuse(self, room: int) -> None:
+        """All metadata of a request is there: if nobody will serve it, decode is told so at once, and it is dropped."""
+        sender = self.senders.get(room)
+        if sender is not None and self.request_status.get(room) not in TERMINAL:
+            sender.served = True
+            return
+        if sender is None and room not in self.unheard:
+            return  # its sender is yet to be made
+        self.unheard.pop(room, None)
+        if sender is not None and not sender.served:
+            sender.told = True
+        reason = "the request that has this room id has ended"
+        targets = self._room_notify_targets(room)
+        self.transfer_infos.pop(room, None)
+        self.send_kv_status_message(targets=targets, bootstrap_room=room, status=KVPoll.Failed, failure_reason=reason)
+
+    def _handle_abort_notification(self, msg: Any) -> bool:
+        """Decode has given a request up: the one that has the room, or else the one whose metadata has come early."""
+        with self.latch:
+            parent: Any = super()
+            handled: bool = parent._handle_abort_notification(msg)
+            room = int(msg[1]) if handled else None
+            if room is not None and room in self.senders:
+                self.senders[room].served = True  # or never will be: decode sends no metadata any more
+            elif room is not None:
+                self.unheard.pop(room, None)
+                if self.transfer_infos.pop(room, None) is not None:
+                    self.given_up.add(room)
+            return handled
 
     def conclude_transfer(self, *, bootstrap_room: int, status: int, **options: Any) -> int | None:
         """The end is what stands; decode hears of it when the last chunk has been given back."""
@@ -233,16 +272,18 @@ class Sender:
     cleared: tuple[int, str | None] | None = None
     """How it had ended, and why, when it was cleared with chunks in flight."""
     told = False
+    served = False
+    """Whether the metadata of its request has come."""
     targets: Any = None
 
     def __init__(self, mgr: Any, bootstrap_addr: str, bootstrap_room: int, *arguments: Any, **options: Any) -> None:
         parent: Any = super()
         with mgr.latch:
-            if mgr.check_status(bootstrap_room) in TERMINAL:
+            given_up = bootstrap_room in mgr.given_up
+            mgr.given_up.discard(bootstrap_room)
+            if not given_up and mgr.check_status(bootstrap_room) in TERMINAL:
                 self._drop(mgr, bootstrap_room)
-            self.has_room = bootstrap_room not in mgr.senders
-            if self.has_room:
-                mgr.senders[bootstrap_room] = self
+            self.has_room = not given_up and mgr.senders.setdefault(bootstrap_room, self) is self
             parent.__init__(mgr, bootstrap_addr, bootstrap_room, *arguments, **options)
             if not self.has_room:
                 self.conclude_state = KVPoll.Failed
@@ -307,7 +348,12 @@ class Sender:
                 self.targets = self.targets or self.kv_mgr._room_notify_targets(self.bootstrap_room)
                 self.cleared = self.kv_mgr.ending(self.bootstrap_room)
             self.kv_mgr.tell_end(self)
-            if self.kv_mgr.request_status.get(self.bootstrap_room) == KVPoll.Success:
+            ended = self.kv_mgr.request_status.get(self.bootstrap_room)
+            if ended == KVPoll.Failed and not self.served:
+                self.kv_mgr.unheard[self.bootstrap_room] = None
+                if len(self.kv_mgr.unheard) > REMEMBERED:
+                    self.kv_mgr.unheard.pop(next(iter(self.kv_mgr.unheard)))
+            if ended == KVPoll.Success:
                 self.kv_mgr.failure_records.pop(self.bootstrap_room, None)  # of an abort that Success has forestalled
             parent: Any = super()
             parent.clear()
