@@ -258,7 +258,7 @@ class Storm:
             async with self._phase("storm", phases, start):
                 await self._until_stop(self._storm(clients, rounds(self.load, self.seed, chunk_tokens)))
             longest = _longest(clients.done)
-            deadline = max(_LEAST_DRAIN, _PATIENCE * longest)
+            deadline = max(_LEAST_DRAIN, _PATIENCE * longest, self._own_deadline())
             async with self._phase("drain", phases, start):
                 drained = await self._drain(watch, idle, deadline)
         left = await self._look(watch)
@@ -357,11 +357,23 @@ class Storm:
         end, calm = time.monotonic() + deadline, 0
         while time.monotonic() < end and not self.stop.is_set() and not self.target.dead():
             value = await watch.sample()
-            calm = calm + 1 if value is not None and value <= idle else 0
+            calm = calm + 1 if value is not None and value <= idle and await self._through() else 0
             if calm == _CALM:
                 return time.monotonic() - watch.start
             await asyncio.sleep(_SAMPLE)
         return None
+
+    def _own_deadline(self) -> float:
+        """Published code gives up by itself what decode never asks for: then it is not stuck."""
+        settings = self.target.settings
+        return _PATIENCE / 2 * settings.bootstrap_timeout if settings and self.target.build.published else 0.0
+
+    async def _through(self) -> bool:
+        """Whether published code has answered every request; of other builds, the queue says enough."""
+        if not self.target.build.published:
+            return True
+        ledgers = await self.target.ledger(), await self.target.decode_ledger()
+        return not any(ledger and ledger["waiting"] for ledger in ledgers)
 
     async def _look(self, watch: _Watch) -> Left:
         """What is there after the drain: both ledgers, and what the event log shows."""

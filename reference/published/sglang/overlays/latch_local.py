@@ -167,6 +167,12 @@ class Manager:
         """Whether this is decode's manager, whose rooms have receivers."""
         return bool(vars(self)["disaggregation_mode"].value == "decode")
 
+    def will_hear(self, room: int) -> None:
+        """The request has failed; its metadata may still come."""
+        self.unheard[room] = None
+        if len(self.unheard) > REMEMBERED:
+            self.unheard.pop(next(iter(self.unheard)))
+
     def refuse(self, room: int) -> None:
         """All metadata of a request is there: if nobody will serve it, decode is told so at once, and it is dropped."""
         sender = self.senders.get(room)
@@ -287,6 +293,8 @@ class Sender:
             parent.__init__(mgr, bootstrap_addr, bootstrap_room, *arguments, **options)
             if not self.has_room:
                 self.conclude_state = KVPoll.Failed
+                if not given_up and mgr.senders[bootstrap_room].served:
+                    mgr.will_hear(bootstrap_room)
             elif self._bootstrapped():
                 mgr.update_status(bootstrap_room, KVPoll.WaitingForInput)
 
@@ -350,9 +358,7 @@ class Sender:
             self.kv_mgr.tell_end(self)
             ended = self.kv_mgr.request_status.get(self.bootstrap_room)
             if ended == KVPoll.Failed and not self.served:
-                self.kv_mgr.unheard[self.bootstrap_room] = None
-                if len(self.kv_mgr.unheard) > REMEMBERED:
-                    self.kv_mgr.unheard.pop(next(iter(self.kv_mgr.unheard)))
+                self.kv_mgr.will_hear(self.bootstrap_room)
             if ended == KVPoll.Success:
                 self.kv_mgr.failure_records.pop(self.bootstrap_room, None)  # of an abort that Success has forestalled
             parent: Any = super()

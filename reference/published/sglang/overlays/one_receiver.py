@@ -43,7 +43,7 @@ class Manager:
                 return
             parent: Any = super()
             parent.apply_prefill_status(bootstrap_room=bootstrap_room, status=status, **said)
-            if status == KVPoll.Failed and receiver.conclude_state == KVPoll.Success:
+            if status == KVPoll.Failed:
                 receiver.conclude_state = status
 
 
