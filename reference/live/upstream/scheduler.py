@@ -73,7 +73,7 @@ class Replaced:
         tokens = settings.pages
         self.settings = settings
         self.answered: Callable[[Any], None] = _nobody
-        self.called: Callable[[str], AbstractContextManager[None]] = contextlib.nullcontext
+        self.called: Callable[[str], AbstractContextManager[None]] = _unnamed
         """Names the request that is made inside the block."""
         self.open: dict[str, int] = {}
         """The requests that have come in and have not been answered, with their rooms."""
@@ -288,6 +288,10 @@ def scheduler(upstream: Any, settings: Settings, given: Arguments, watch: Watch,
 def _token(word: str) -> int:
     """The token of a word: no two words of a storm have the same."""
     return int.from_bytes(word.encode()[-7:])
+
+
+def _unnamed(_: str) -> AbstractContextManager[None]:
+    return contextlib.nullcontext()
 
 
 def _no(*_: object, **__: object) -> bool:

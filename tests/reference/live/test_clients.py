@@ -16,7 +16,7 @@ httpx = pytest.importorskip("httpx", reason="needs the extra live")
 
 from kvlatch.reference.live import clients as clients_module  # noqa: E402
 from kvlatch.reference.live.clients import Clients  # noqa: E402
-from kvlatch.reference.live.load import Ask, Load, room_of, rounds  # noqa: E402
+from kvlatch.reference.live.load import Ask, Load, number_of, prompt, room_of, rounds  # noqa: E402
 from kvlatch.reference.live.pages import digest_of  # noqa: E402
 from kvlatch.reference.live.records import Request  # noqa: E402
 from kvlatch.reference.live.settings import Settings  # noqa: E402
@@ -308,3 +308,10 @@ def test_who_hung_up_asks_again_with_the_same_room(reuse: bool) -> None:
 def test_other_request_ids_name_no_room(rid: object) -> None:
     """Nor do ids that are no text."""
     assert room_of(rid) is None
+
+
+@pytest.mark.parametrize(("seed", "number"), [(1001, 12), (0, -3), (-7, 0)])
+def test_a_prompt_says_the_number_of_its_request(seed: int, number: int) -> None:
+    """Both engines read it there; no other prompt has one."""
+    assert number_of(prompt(seed, number, 64)) == number
+    assert number_of(f"no {prompt(seed, number, 64)}") is None

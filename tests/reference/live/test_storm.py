@@ -305,3 +305,30 @@ async def gauge_of_once(answer: Any) -> float:
     """One look at the page."""
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
         return await gauge_of(http, ["http://p/metrics"])
+
+
+@attrs.define(eq=False)
+class Upstream(Made):
+    """Published code with an empty queue, whose prefill answers its last request at the ``answers``-th look."""
+
+    answers: int | None = None
+    looks: int = 0
+
+    async def ledger(self) -> dict[str, Any] | None:
+        self.looks += 1
+        waiting = int(self.answers is None or self.looks < self.answers)
+        return {**LEDGER, "inflight": {}, "waiting": waiting}
+
+    async def decode_ledger(self) -> dict[str, Any] | None:
+        return {"ended": {"wrong digest": 0}, "waiting": 0}
+
+
+@pytest.mark.parametrize(("answers", "drains"), [(60, True), (None, False)])
+def test_published_code_drains_when_it_has_answered_everybody(answers: int | None, drains: bool) -> None:
+    """An empty inflight queue is not enough: prefill gives up what decode never asks for at its own deadline."""
+    build = Build("made", None, None, "", published=True)
+    settings = attrs.evolve(SMALL, bootstrap_timeout=60.0 if drains else 0.2)
+    target = Upstream(left=0, answers=answers, build=build, settings=settings)
+    done = run(target)
+    assert (done.drained is not None) == drains
+    assert target.looks >= (answers or 0)

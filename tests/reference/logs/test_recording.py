@@ -169,6 +169,72 @@ def test_a_request_from_its_first_to_its_last_event(tmp_path: Path) -> None:
     assert not report.error
 
 
+class Refusing(Sender):
+    """A sender that fails at once where another one has the room."""
+
+    def __init__(self, mgr: Manager, room: int) -> None:
+        taken = room in mgr.request_status
+        super().__init__(mgr, room)
+        self.conclude_state = FAILED if taken else None
+
+
+class Inheriting(Sender):
+    """A sender that begins with whatever is there."""
+
+
+@pytest.mark.parametrize(("kind", "law"), [(Refusing, None), (Inheriting, "room-reusable")])
+def test_a_request_that_is_refused_creates_nothing(kind: type[Sender], law: str | None, tmp_path: Path) -> None:
+    """The first one has the room and fails; only a second one that goes on with its status breaks a law."""
+    manager = Manager()
+    recorder = record(manager, tmp_path / "log", senders=[kind])
+    first = kind(manager, 7)
+    first.abort()
+    second = kind(manager, 7)
+    for sender in (second, first):
+        sender.poll()
+    first.clear()
+    recorder.close()
+    creates = [event["request"] for event in events(tmp_path) if event["op"] == "create"]
+    assert creates == (["r1"] if law is None else ["r1", "r2"])
+    assert {finding.law for finding in check(*tmp_path.glob("*.ndjson")).findings} == ({law} if law else set())
+
+
+def test_a_chunk_of_an_earlier_request_has_not_arrived(tmp_path: Path) -> None:
+    """Nobody sends it, and the room that it names is another request's by now, and alive."""
+    manager = Manager()
+    recorder = record(manager, tmp_path / "log", senders=[Sender])
+    first = Sender(manager, 7)
+    manager.hear(7)
+    first.send(last=True)
+    first.abort()
+    first.clear()
+
+    class Looks(Manager):
+        """Whose worker sends no chunk of a request that has gone."""
+
+        def transfer_worker(self, queue: Queue) -> None:
+            while queue.get() is not None:
+                pass
+
+    Sender(manager, 7)
+    manager.transfer_queues[0].put(None)
+    by("worker", lambda: Looks.transfer_worker(manager, manager.transfer_queues[0]))  # type: ignore[arg-type]  # by duck
+    recorder.close()
+    assert [event["op"] for event in events(tmp_path) if event["thread"] == "worker"] == ["take", "drop", "end"]
+
+
+def test_a_request_is_called_what_its_host_calls_it(tmp_path: Path) -> None:
+    """Where both ends have a name for it, it is the same in both logs."""
+    manager = Manager()
+    recorder = record(manager, tmp_path / "log", senders=[Sender])
+    recorder.mine.called = "r17"
+    Sender(manager, 7)
+    recorder.mine.called = None
+    Sender(manager, 8)
+    recorder.close()
+    assert [event["request"] for event in events(tmp_path)] == ["r17", "r1"]
+
+
 def test_giving_up_is_told_from_a_failure_and_a_chunk_that_nobody_sends_is_dropped(tmp_path: Path) -> None:
     """By who writes Failed; and a write that stores nothing is noted with what the table goes on showing."""
     manager = Manager()

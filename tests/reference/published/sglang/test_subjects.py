@@ -34,6 +34,7 @@ class Manager:
         with self.mine:
             super().update_status(room, status)
 """
+SHIPPING = ("fix-a", "fix-ab", "fix-b", "hears-aborts", "latch-local", "lock", "one-receiver", "same-prompt")
 DIFF = """\
 --- a/sglang/srt/disaggregation/common/conn.py
 +++ b/sglang/srt/disaggregation/common/conn.py
@@ -96,7 +97,7 @@ def test_overlays_stack(code: str) -> None:
         ("./other.whl", "other.whl: there is no sglang/srt/disaggregation in it, so it is no wheel of sglang"),
         (
             "./checkout+fix-z",
-            "fix-z: no overlay is called that: they are fix-a, fix-ab, fix-b, hears-aborts, latch-local, lock",
+            "fix-z: no overlay is called that: they are " + ", ".join(SHIPPING),
         ),
         ("./checkout+nowhere.py", "nowhere.py: no overlay"),
         ("./checkout+nowhere.diff", "nowhere.diff: there is no such file"),
@@ -155,5 +156,5 @@ def test_success_that_is_told_no_more_is_found(wheel: Path, tmp_path: Path) -> N
 
 
 def test_the_overlays_that_ship() -> None:
-    """The incident's fixes, a lock for each, and what can be mended locally."""
-    assert shipped() == ("fix-a", "fix-ab", "fix-b", "hears-aborts", "latch-local", "lock")
+    """The incident's fixes, a lock for each, and what can be mended locally, at either end."""
+    assert shipped() == SHIPPING
