@@ -104,7 +104,7 @@ def test_a_pinned_room_leads_to_its_cause(compared: tuple[int, dict[str, Any], P
     assert told.returncode == 0
     assert f"{room['line']}*" in told.stdout
     assert "ends Transferring although it had been terminal" in " ".join(told.stdout.split())
-    checked = kvlatch("check", log)
+    checked = kvlatch("check", log, "--room", room["room"])
     assert checked.returncode == 1
     assert f"room {room['room']}, line {room['line']}: {room['says']}" in checked.stdout
     for number in range(1, len(report["runs"]) // 2 + 1):
