@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "atlas": "Count the merges: which tables obey which laws, and why no renumbering of the statuses is a fix.",
     "check": "Check an event log: the first violation of each room, final statuses, pinned rooms.",
     "conform": "Hold a manager against the laws: your adapter, a program in any language, or a published version.",
+    "convert": "Convert SGLang's text logs or its OpenTelemetry spans into an event log.",
     "explore": "Write a page: the run of a trace, a room of a log, or a design to play with.",
     "prove": "Decide properties of designs, for any run of an instance.",
     "recheck": "Check certificates with cvc5 alone.",

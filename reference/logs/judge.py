@@ -151,7 +151,7 @@ class Judge:
         else:
             self._observe(table, entry, event, life, status)
         more = life.work or life.latch != "none" or entry.hearing is not None
-        if more and event.op != "poll" and status is not None:
+        if (more and event.op != "poll" and status is not None) or (event.op == "poll" and status == B and entry.infos):
             self._evaluate(table, entry, event, life)
 
     def _seen_again(self, entry: Entry, event: Event) -> None:

@@ -31,12 +31,12 @@ BATCH: Final = 1 << 13
 """Events of a text log that are read, ordered and judged together."""
 _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-_MAGIC: Final = 6
+MAGIC: Final = 6
 """Bytes at the start of a file that say what it is."""
 _LONGEST_LINE: Final = 1 << 16
 _LOOK_AGAIN: Final = 0.2
 """Seconds between two looks at a log that is being written: a file does not say when it has grown."""
-_BROKEN_STREAM: Final = (OSError, EOFError, zlib.error)
+BROKEN_STREAM: Final = (OSError, EOFError, zlib.error)
 
 
 class Log(Protocol):
@@ -73,7 +73,7 @@ def open_log(path: Path | str, batch: int | None = None, *, follow: bool = False
     """
     file = File.of(path)
     try:
-        start = file.start(_MAGIC)
+        start = file.start(MAGIC)
         if start.startswith((_PARQUET, _ARROW_FILE, _ARROW_STREAM)):
             if file.piped:
                 raise LogError(f"{path}: columns cannot be read from a pipe: name the file")
@@ -90,19 +90,19 @@ def is_log(path: Path) -> bool:
     if not path.is_file():
         return False
     file = File.of(path)
-    start = file.start(_MAGIC)
+    start = file.start(MAGIC)
     if start.startswith((_PARQUET, _ARROW_FILE, _ARROW_STREAM)):
         return True
     try:
-        with _opened(file, start) as lines:
+        with opened(file, start) as lines:
             header = _object(lines.readline(_LONGEST_LINE))
-    except (LogError, *_BROKEN_STREAM):
+    except (LogError, *BROKEN_STREAM):
         return False
     return isinstance(header, dict) and KEY in header
 
 
-def _opened(file: File, start: bytes) -> IO[bytes]:
-    """The text of a log, unpacked."""
+def opened(file: File, start: bytes) -> IO[bytes]:
+    """The text of a file that begins with ``start``, unpacked."""
     if start.startswith(_GZIP):
         return cast("IO[bytes]", gzip.open(file.open() if file.piped or file.remote else file.name))
     if start.startswith(_ZSTD):
@@ -132,11 +132,11 @@ class TextLog:
     @classmethod
     def of(cls, source: File, start: bytes, batch: int, follow: bool) -> TextLog:
         """LogError if the header is not one, or of a version that this does not read."""
-        file = _opened(source, start)
+        file = opened(source, start)
         try:
             text = file.readline(_LONGEST_LINE)
             version, names, ops = _header(text)
-        except (LogError, *_BROKEN_STREAM) as error:
+        except (LogError, *BROKEN_STREAM) as error:
             file.close()
             said = str(error) if isinstance(error, LogError) else f"cannot be unpacked: {error}"
             raise LogError(f"{source}, line 1: {said}") from error
@@ -164,7 +164,7 @@ class TextLog:
                     except Fault as error:
                         fault = f"{self.path}, line {line}: {error}"
                         break
-                    except _BROKEN_STREAM as error:
+                    except BROKEN_STREAM as error:
                         fault = f"{self.path}, after line {line}: cannot be read any further: {error}"
                         line += 1
                         break
