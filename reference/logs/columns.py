@@ -260,7 +260,7 @@ def _in_part(part: Part, batch: Any) -> npt.NDArray[np.bool_]:
 
 def _glimpses(batch: Any, chosen: npt.NDArray[np.bool_], names: Names, version: int, pa: Any) -> list[Glimpse]:
     """What the chosen rows say of their tables, one for each kind of row, with the latest of its times."""
-    said = [name for name in ("node", "rank", "op", "status") if name in batch.schema.names]
+    said = [name for name in ("node", "rank", "op", "status", "incoming") if name in batch.schema.names]
     columns = {}
     for name in said:
         column = batch.column(batch.schema.names.index(name))

@@ -6,6 +6,8 @@ of the other: the request has failed on a node if it has failed on one of its ra
 An abort may end a request on one side only: decode gives up, or is told too late, and ends as Failed whatever prefill
 says. It never explains that prefill has failed on every rank and decode has the KV cache. Prefill is the node that
 queues or posts chunks, or tells the other one how a request ended.
+
+Logs in which nothing ever succeeds, as text logs are that have failures only, could not have shown a disagreement.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ def both_ends(judge: Judge) -> tuple[list[Finding], int]:
         return [], 0
     rooms: dict[Room, dict[Node, dict[str | None, Entry]]] = {}
     senders = {table.node for table in judge.tables.values() if table.sends}
+    succeeds = any(table.succeeds for table in judge.tables.values())
     for table in judge.tables.values():
         for room, entry in table.entries.items():
             rooms.setdefault(room, {}).setdefault(table.node, {})[table.rank] = entry
@@ -47,7 +50,7 @@ def both_ends(judge: Judge) -> tuple[list[Finding], int]:
             for rank, mine, theirs in _paired(first, second):
                 outcomes, sure = (_outcome(mine), _outcome(theirs)), len(_outcomes(mine)) == 1
                 alone = outcomes[0] != outcomes[1] and aborted and not (known and sure and outcomes == (F, S))
-                if "none" in outcomes or alone:
+                if "none" in outcomes or alone or not succeeds:
                     continue
                 pairs += 1
                 if outcomes[0] != outcomes[1]:

@@ -54,10 +54,11 @@ NEEDS: Final = {COMPLETE: {"arrive"}, HELD: {"arrive"}, WAKEUP: {"end"}}
 class Table:
     """The entries of one rank of one node; ``end`` is the time of its last event, ``ops`` what has been logged.
 
-    ``sends``: chunks were queued or posted there, or decode was told something from there.
+    ``sends``: chunks were queued or posted there, or decode was told something from there. ``succeeds``: a Success was
+    shown, written or concluded there, so one that is missing would have been seen.
     """
 
-    __slots__ = ("end", "entries", "node", "ops", "rank", "sends")
+    __slots__ = ("end", "entries", "node", "ops", "rank", "sends", "succeeds")
 
     def __init__(self, node: str | None, rank: str | None, declared: Iterable[str] = ()) -> None:
         self.node = node
@@ -65,7 +66,7 @@ class Table:
         self.entries: dict[Room, Entry] = {}
         self.end: float | None = None
         self.ops = set(declared)
-        self.sends = False
+        self.sends = self.succeeds = False
 
 
 @attrs.define(eq=False)
@@ -116,6 +117,8 @@ class Judge:
             table.ops.add("waiting")
         if op in SENDS:
             table.sends = True
+        if S in (event.status, event.incoming):
+            table.succeeds = True
         if event.time is not None and (table.end is None or event.time > table.end):
             table.end = event.time
         return table

@@ -71,7 +71,7 @@ def event_of(line: int, said: Mapping[str, Any], names: Names, version: int) -> 
 def glance(said: Mapping[str, Any], names: Names, version: int) -> Glimpse | None:
     """What an event says of its table, at a fifth of the price; None if that much of it is not right."""
     get = said.get
-    op, status, time = get("op"), get("status"), get("time")
+    op, status, incoming, time = get("op"), get("status"), get("incoming"), get("time")
     if type(op) is int and 0 <= op < len(_NUMBERED):
         op = _NUMBERED[op]
     if type(op) is not str or op not in OPS or (version == 1 and op not in TABLE_OPS):
@@ -80,13 +80,15 @@ def glance(said: Mapping[str, Any], names: Names, version: int) -> Glimpse | Non
         status = names.known.get(status) if type(status) in (str, int) else None
         if status is None:
             return None
+    incoming = names.known.get(incoming) if type(incoming) in (str, int) else None
     time = float(time) if isinstance(time, int | float) and _is_time(time) else None
     if version == 1:
-        return Glimpse(None, None, op, status, time)
+        return Glimpse(None, None, op, status, incoming, time)
     node, rank = get("node"), get("rank")
     if not all(value is None or type(value) in (str, int) for value in (node, rank)):
         return None
-    return Glimpse(None if node is None else str(node), None if rank is None else str(rank), op, status, time)
+    node, rank = (None if value is None else str(value) for value in (node, rank))
+    return Glimpse(node, rank, op, status, incoming, time)
 
 
 def _status(value: object, field: str, known: Mapping[object, str]) -> str:

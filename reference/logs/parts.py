@@ -24,12 +24,16 @@ _KEPT: Final = (1 << 31) - 1
 
 
 class Glimpse(NamedTuple):
-    """What an event of another part says of its table: ``status`` is what the table showed, ``time`` in seconds."""
+    """What an event of another part says of its table.
+
+    ``status`` is what the table showed, ``incoming`` what was written, told or concluded, ``time`` in seconds.
+    """
 
     node: str | None
     rank: str | None
     op: str
     status: str | None
+    incoming: str | None
     time: float | None
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import time
 import zlib
 from collections.abc import Iterator
@@ -33,6 +34,8 @@ _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 MAGIC: Final = 6
 """Bytes at the start of a file that say what it is."""
+_SERVER: Final = re.compile(rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\] ")
+"""How a line of an engine's own log begins."""
 _LONGEST_LINE: Final = 1 << 16
 _LOOK_AGAIN: Final = 0.2
 """Seconds between two looks at a log that is being written: a file does not say when it has grown."""
@@ -207,6 +210,8 @@ def _header(text: bytes) -> tuple[int, Names, frozenset[str]]:
     """What the first line says; LogError if it is no header of a version that this reads."""
     header = _object(text)
     if not isinstance(header, dict) or KEY not in header:
+        if _SERVER.search(text) or b'"resourceSpans"' in text:
+            raise LogError("an engine's own log or its spans: kvlatch convert LOG | kvlatch check -")
         raise LogError(f'{"empty" if not text else "not an event log"}: NDJSON begins with {{"{KEY}": {VERSIONS[-1]}}}')
     version = header[KEY]
     if type(version) is not int or version not in VERSIONS:

@@ -32,6 +32,7 @@ OPEN: Final = 300.0
 """Seconds after its last stage for which a request must be without an end to be listed."""
 _DEEPEST: Final = 64
 """Spans from a stage to its root; a longer chain is a circle."""
+_NO_JSON: Final = object()
 _ERROR: Final = (2, "STATUS_CODE_ERROR")
 
 
@@ -58,21 +59,26 @@ class Spans:
     """The rooms that the roots of a trace name."""
 
     def read(self, file: str, text: Iterable[str]) -> None:
-        """Take in a file: one JSON document, or one in each line. LogError if it is none."""
+        """Take in a file: one JSON document, or one in each line. LogError if it is none.
+
+        A last line that is cut off, as a process leaves it that was killed, is left out.
+        """
         lines = iter(text)
         first = next(lines, "")
-        try:
-            self._document(file, json.loads(first))
-            for number, line in enumerate(lines, 2):
-                if line.strip():
-                    self._document(f"{file}:{number}", json.loads(line))
-        except (ValueError, RecursionError):
-            if self._spans and any(span.place.file.startswith(file) for span in self._spans.values()):
-                raise LogError(f"{file}: a line of it is not JSON") from None
-            try:
-                self._document(file, json.loads("".join([first, *lines])))
-            except (ValueError, RecursionError):
-                raise LogError(f"{file}: it is not OTLP in JSON") from None
+        whole = _json(first)
+        if whole is _NO_JSON:  # one document, in many lines
+            whole = _json("".join([first, *lines]))
+            if whole is _NO_JSON:
+                raise LogError(f"{file}: it is not OTLP in JSON")
+        self._document(file, whole)
+        for number, line in enumerate(lines, 2):
+            said = _json(line)
+            if said is not _NO_JSON:
+                self._document(f"{file}:{number}", said)
+            elif not line.endswith("\n"):
+                self.digest.leave_out("a last line that is cut off")
+            elif line.strip():
+                raise LogError(f"{file}, line {number}: it is not OTLP in JSON")
 
     def _document(self, file: str, said: object) -> None:
         for resource in _list(said, "resourceSpans"):
@@ -178,13 +184,21 @@ class Spans:
 
     def _open(self, places: list[Place]) -> None:
         if places:
-            says = f"requests were in a stage {OPEN:.0f} s or more before the end, and no span says how they ended"
+            says = f"in a stage {OPEN:.0f} s or more before the end, and no span says how the request ended"
             self.digest.open[says] = places
 
 
 def is_spans(start: str) -> bool:
     """Whether a file begins as OTLP in JSON does."""
     return start.lstrip().startswith("{") and "resourceSpans" in start
+
+
+def _json(text: str) -> object:
+    """What a text says; ``_NO_JSON`` if it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return _NO_JSON
 
 
 def _list(said: object, name: str) -> list[Any]:

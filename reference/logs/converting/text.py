@@ -114,11 +114,11 @@ class Engine:
         asked = [place for at, place in self._asked.values() if end - at >= OPEN]
         for says, places in (
             (
-                f"aborts were marked as Failed {OPEN:.0f} s or more before the end, and prefill ended no such request",
+                f"marked as Failed by an abort {OPEN:.0f} s or more before the end, and not ended by prefill since",
                 marked,
             ),
             (
-                f"requests came to prefill {OPEN:.0f} s or more before the end, and nothing says that they are over",
+                f"received by prefill {OPEN:.0f} s or more before the end, and nothing says that the request is over",
                 asked,
             ),
         ):
@@ -215,9 +215,7 @@ class Engine:
         if undone or lost:
             yield told | {"op": "poll", "status": "Bootstrapping"}
         elif complete is not None:
-            says = (
-                "time-outs in Bootstrapping of rooms whose metadata had been complete, for them or an earlier request"
-            )
+            says = "timed out in Bootstrapping with complete metadata, its own or that of an earlier request"
             self.digest.open.setdefault(says, []).append(place)
         yield told | {"op": "write", "incoming": "Failed"}
 
