@@ -7,6 +7,7 @@ source of each version that is named here.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final, Literal
 
 import attrs
@@ -37,7 +38,7 @@ class Message:
     side: Side
     says: str
     pattern: re.Pattern[str] = attrs.field(converter=_compiled)
-    printed: dict[str, tuple[str, ...]]
+    printed: Mapping[str, tuple[str, ...]]
 
 
 MESSAGES: Final = (
@@ -136,7 +137,7 @@ TOLD: Final = Message(
 REASONS: Final = (TIMED_OUT, ABORTED, TOLD)
 """What may stand in the reason of a failure."""
 
-THREADS: Final = {
+THREADS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "bootstrap_thread": {_NIXL: VERSIONS[:2], _MOONCAKE: VERSIONS},
     "bootstrap_thread_guarded": {_NIXL: _NEWEST},
     "transfer_worker": {_NIXL: VERSIONS, _MOONCAKE: VERSIONS},
