@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from kvlatch.proofs.mutation import Mutant, changed
-from kvlatch.spec import decode
+from kvlatch.spec import decode, router, stages
 from kvlatch.spec.schema import Network, Rule
 from kvlatch.spec.terms import ForAll
 
@@ -28,6 +28,18 @@ def of_decode(
     return Mutant(
         name, prop, says, rules, chosen, network=network, instance=decode.Decode(1), also=also, of=decode.DECODE
     )
+
+
+def of_router(name: str, prop: str, says: str, design: str, attempts: int = 1) -> Mutant:
+    """A mutant of the router protocol: another answer to one question."""
+    chosen = router.DESIGNS[f"router-{design}"]
+    return Mutant(name, prop, says, router.ROWS, chosen, instance=router.Router(attempts), of=router.ROUTER)
+
+
+def of_stages(name: str, prop: str, says: str, design: str) -> Mutant:
+    """A mutant of the stages protocol, with one request: another answer to one question."""
+    chosen = stages.DESIGNS[f"stages-{design}"]
+    return Mutant(name, prop, says, stages.ROWS, chosen, instance=stages.Stages(1), of=stages.STAGES)
 
 
 PATH_MUTANTS: Final = (
@@ -61,5 +73,65 @@ PATH_MUTANTS: Final = (
         "waits for ever", "decode-settles",
         "Nothing limits the time that decode waits for reports.",
         design="no-timer",
+    ),
+    of_router(
+        "an id for each leg", "legs-paired",
+        "Each server makes an id of its own for the request, and looks for its partner by that.",
+        design="own-ids",
+    ),
+    of_router(
+        "hang-up kept back", "partner-told",
+        "The router stops when the client hangs up, and tells neither server.",
+        design="silent-hangup",
+    ),
+    of_router(
+        "retried under the old id", "own-cancel",
+        "A cancel of the attempt that failed finds the next one under its id.",
+        design="old-id", attempts=2,
+    ),
+    of_router(
+        "clock from dispatch", "waits-for-work",
+        "Decode's clock runs while prefill is still computing.",
+        design="early-clock",
+    ),
+    of_router(
+        "error as an answer", "error-told",
+        "The client gets an empty answer instead of an error.",
+        design="empty-answer",
+    ),
+    of_router(
+        "error in the log", "request-settles",
+        "The router logs the error, and the client waits.",
+        design="error-kept",
+    ),
+    of_stages(
+        "started dead", "none-in-vain",
+        "A request that has failed in the waiting queue is started all the same.",
+        design="blind-waiting",
+    ),
+    of_stages(
+        "retracted from its jobs", "jobs-hold-pages",
+        "A retracted request gives its pages away, whoever still works on them.",
+        design="hasty-retract",
+    ),
+    of_stages(
+        "flushed under a pin", "pins-hold",
+        "The cache is flushed, whatever is pinned in it.",
+        design="hasty-flush",
+    ),
+    of_stages(
+        "gauge of events", "gauges-true",
+        "The gauge is lowered by success alone.",
+        design="event-gauge",
+    ),
+    of_stages(
+        "failures of one kind", "counters-true",
+        "Whatever ends a request is counted as a transfer that failed.",
+        design="one-counter",
+    ),
+    of_stages(
+        "first deadline alone", "stages-settle",
+        "Only the first queue has a deadline.",
+        design="early-deadline",
     ),
 )  # fmt: skip

@@ -7,9 +7,11 @@ from typing import Final
 from kvlatch.spec.decode import DECODE
 from kvlatch.spec.ranks import RANKS
 from kvlatch.spec.room import ROOM
+from kvlatch.spec.router import ROUTER
 from kvlatch.spec.schema import AnyDesign, Protocol
+from kvlatch.spec.stages import STAGES
 
-PROTOCOLS: Final[dict[str, Protocol]] = {protocol.name: protocol for protocol in (ROOM, RANKS, DECODE)}
+PROTOCOLS: Final[dict[str, Protocol]] = {protocol.name: protocol for protocol in (ROOM, RANKS, DECODE, ROUTER, STAGES)}
 
 
 def all_designs() -> dict[str, AnyDesign]:

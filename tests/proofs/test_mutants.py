@@ -47,6 +47,18 @@ LENGTHS = {
     "clock before queue": 8,
     "registered late": 5,
     "waits for ever": 2,
+    "an id for each leg": 4,
+    "hang-up kept back": 6,
+    "retried under the old id": 5,
+    "clock from dispatch": 3,
+    "error as an answer": 4,
+    "error in the log": 4,
+    "started dead": 4,
+    "retracted from its jobs": 4,
+    "flushed under a pin": 2,
+    "gauge of events": 3,
+    "failures of one kind": 3,
+    "first deadline alone": 5,
 }
 """The shortest run of each that breaks its property."""
 
