@@ -22,7 +22,7 @@ from kvlatch.spec.model import Instance, Machine
 from kvlatch.spec.properties import BY_NAME
 from kvlatch.spec.schema import Atomicity, Network
 from tests.reference.logs.log_files import Row, ndjson
-from tests.test_bugs import RETOLD, play
+from tests.test_bugs import IN_A_ROOM, play
 
 LIFE: list[Row] = [
     {"op": "create", "status": "Bootstrapping"},
@@ -227,7 +227,7 @@ def test_no_healthy_run_is_accused(seed: int) -> None:
     assert verdict([event for event in anonymous if event.op in TABLE_OPS], frozenset()) == set()
 
 
-@pytest.mark.parametrize("told", RETOLD, ids=lambda told: told.ref)
+@pytest.mark.parametrize("told", IN_A_ROOM, ids=lambda told: told.ref)
 def test_every_retold_report_is_found_under_its_law(told: Any) -> None:
     """The log of the very run that breaks a property says that it does."""
     events = list(Recording(told.machine, 7).events(play(told), polled=True))
@@ -236,7 +236,7 @@ def test_every_retold_report_is_found_under_its_law(told: Any) -> None:
 
 def test_every_law_of_the_spec_is_broken_by_some_report() -> None:
     """So the test before this one is about all of them."""
-    assert {told.prop for told in RETOLD} == set(BY_NAME)
+    assert {told.prop for told in IN_A_ROOM} == set(BY_NAME)
 
 
 # --------------------------------------------------------------------------------------------------------------------

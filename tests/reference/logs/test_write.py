@@ -16,7 +16,7 @@ from kvlatch.reference.logs.read import open_log
 from kvlatch.reference.logs.runs import Recording
 from kvlatch.reference.logs.write import LogWriter
 from kvlatch.spec.status import KVPoll
-from tests.test_bugs import RETOLD, play
+from tests.test_bugs import IN_A_ROOM, play
 
 
 def events_of(path: Path) -> list[Event]:
@@ -25,7 +25,7 @@ def events_of(path: Path) -> list[Event]:
 
 def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
     """Every field of a run of the spec comes back, and so does the verdict."""
-    told = RETOLD[0]
+    told = IN_A_ROOM[0]
     events = list(Recording(told.machine, 7, "prefill", "1").events(play(told), polled=True))
     clock = iter(event.time or 0.0 for event in events)
     with LogWriter(tmp_path / "log", node="prefill", rank="1", clock=lambda: next(clock)) as log:
