@@ -59,7 +59,7 @@ def check(
 ) -> int:  # fmt: skip
     """Check event logs (NDJSON, also .gz, .zst or `-`; Parquet; Arrow; directories of them; URLs) against every law.
 
-    Several logs are read one after the other, as one. For each law: in how many rooms it could have been broken, the
+    Several logs are read one after the other, as one. A last line that is cut off is left out, and named. For each law: in how many rooms it could have been broken, the
     rooms in which it is, or why it could not be judged.
 
     Exit 0 if no law is broken and some were judged, 1 if one is broken, 2 if a log cannot be read to its end, 3 if
@@ -123,12 +123,13 @@ def _put(report: Report, only: tuple[str, ...], output: judgements.Output, timel
     members: dict[str, object] = {
         "profile": report.profile, "version": report.version, "unit": report.unit, "engine": report.engine,
         "seconds": round(report.seconds, 3), "quiet": report.quiet, "silent": report.silent, "final": report.final,
-        "running": report.running, "left": report.left, "disorder": report.disorder, "error": report.error,
+        "running": report.running, "left": report.left, "disorder": report.disorder,
+        "unfinished": report.unfinished, "error": report.error,
         "findings": [_finding(finding) for finding in report.findings],
     }  # fmt: skip
     if not output.as_json:
         _remarks(report)
-    cautions = tuple(filter(None, [report.error, *report.disorder]))
+    cautions = tuple(filter(None, [report.error, *report.cautions]))
     code = output.write(
         judgements.Report(
             report.path, report.judgements, only, looked_at, members, cautions=cautions, timelines=timelines
@@ -152,10 +153,10 @@ def _put(report: Report, only: tuple[str, ...], output: judgements.Output, timel
 
 
 def _remarks(report: Report) -> None:
-    """What is to be read before the answers: where the log ends too soon, and where its order is not to be trusted."""
+    """What is to be read before the answers: where a log ends too soon, and where its order is not to be trusted."""
     if report.error:
         click.echo(f"{report.error}\nWhat follows is about the {report.events:,} events before that.\n")
-    for line in report.disorder[:10]:
+    for line in report.cautions[:10]:
         click.echo(line)
     for finding in [finding for finding in report.findings if finding.law == "merge"][:10]:
         click.echo(finding.text(report.unit))

@@ -23,7 +23,7 @@ from kvlatch.reference.arrays import device as arrays
 from kvlatch.reference.logs.codes import EVENTS, SILENT
 from kvlatch.reference.logs.columns import ColumnLog, NotATable
 from kvlatch.reference.logs.ending import UNSEEN, Ending, ending
-from kvlatch.reference.logs.events import LIVE, STATUSES, TABLE_OPS, CannotCheck, Event, LogError, Room
+from kvlatch.reference.logs.events import LIVE, STATUSES, TABLE_OPS, CannotCheck, Event, LogError, Room, Unfinished
 from kvlatch.reference.logs.files import File
 from kvlatch.reference.logs.finding import Finding
 from kvlatch.reference.logs.judge import QUIET, Judge, Table
@@ -52,6 +52,17 @@ class _Run:
     found: Callable[[Finding], None] | None = None
     order: Order = attrs.field(factory=Order)
     stop: Stop | None = None
+    unfinished: list[str] = attrs.field(factory=list)
+
+    def opened(self, path: Path | str, batch: int | None, of: int, *, following: bool) -> Log | None:
+        """The log; None if it is one of several whose header was not written, unless there is none other."""
+        try:
+            return open_log(path, batch, follow=following)
+        except Unfinished as end:
+            self.unfinished.append(str(end))
+            if len(self.unfinished) == of:
+                raise
+            return None
 
     def whole(self, log: Log, wanted: Callable[[Event], bool] | None, *, following: bool) -> None:
         """Judge every event of a log, up to its first fault; of one that is followed, up to an interrupt."""
@@ -69,6 +80,8 @@ class _Run:
                 if self.progress:
                     self.progress(batch.done, log.total)
             self.stop = here
+        except Unfinished as end:
+            self.unfinished.append(str(end))
         except LogError as fault:
             self.fault(fault)
         except KeyboardInterrupt:
@@ -98,6 +111,9 @@ def check(
 ) -> Report:
     """Check logs as one, file after file. A fault in the middle is the report's ``error``; LogError if nothing is read.
 
+    A last line that is cut off is no fault: it is left out, and named in ``unfinished``. Nor is a file among others
+    that has no header yet.
+
     A path is one of this machine, ``-``, or a URL that fsspec opens. ``quiet`` is in seconds; ``only`` names laws;
     ``rooms`` and ``since`` (a time) leave out all other events; ``follow`` waits for more at the end of the last file.
     ``part`` judges some of the rooms only, and reports of all parts can be merged; ``until`` ends where another part
@@ -118,7 +134,9 @@ def check(
     for number, path in enumerate(paths):
         following = follow and number == len(paths) - 1
         rows = DEVICE_BLOCK if batch is None and engine == "gpu" else batch
-        log = open_log(path, rows, follow=following)
+        log = run.opened(path, rows, len(paths), following=following)
+        if log is None:
+            continue
         run.judge.log = run.order.log = number
         run.judge.source = f"{path}, " if len(paths) > 1 else ""
         unit, version = log.unit, max(version, log.version)
@@ -146,7 +164,7 @@ def check(
         events=screened.events if screened else run.judge.events,
         silent=screened.silent if screened else run.judge.silent, tables=max(1, len(run.judge.tables)), ending=ended,
         moved=run.order.moved, first_moved=run.order.first, contradictions=tuple(run.judge.contradictions),
-        stop=run.stop,
+        stop=run.stop, unfinished=tuple(run.unfinished),
     )  # fmt: skip
 
 

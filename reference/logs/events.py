@@ -68,6 +68,10 @@ class LogError(ValueError):
         self.line = line
 
 
+class Unfinished(LogError):
+    """A log that ends in the middle of a line, as a process leaves it that was killed: what came before is whole."""
+
+
 class CannotCheck(LogError):
     """What would be needed is not installed, or not there."""
 

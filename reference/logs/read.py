@@ -23,7 +23,7 @@ import attrs
 
 from kvlatch.reference.logs.arrow import compressed_stream
 from kvlatch.reference.logs.columns import CHUNK, ColumnLog
-from kvlatch.reference.logs.events import KEY, VERSIONS, Event, LogError, Names, declared
+from kvlatch.reference.logs.events import KEY, VERSIONS, Event, LogError, Names, Unfinished, declared
 from kvlatch.reference.logs.files import File
 from kvlatch.reference.logs.parse import Fault, event_of, glance
 from kvlatch.reference.logs.parts import Batch, Glimpse, Part
@@ -37,6 +37,7 @@ MAGIC: Final = 6
 _SERVER: Final = re.compile(rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\] ")
 """How a line of an engine's own log begins."""
 _LONGEST_LINE: Final = 1 << 16
+_UNFINISHED: Final = "the log ends in the middle of it, as a process leaves it that was killed"
 _LOOK_AGAIN: Final = 0.2
 """Seconds between two looks at a log that is being written: a file does not say when it has grown."""
 BROKEN_STREAM: Final = (OSError, EOFError, zlib.error)
@@ -62,8 +63,8 @@ class Log(Protocol):
     def batches(self, part: Part | None = None, until: int | None = None) -> Iterator[Batch]:
         """The events of a part of the rooms, or of all of them, before a line. Can be gone through once.
 
-        LogError where the log cannot be read any further, after the events before that place. What is wrong with an
-        event is found by the part that it is in.
+        LogError where the log cannot be read any further, after the events before that place; Unfinished if that is
+        its last line, which is cut off. What is wrong with an event is found by the part that it is in.
         """
         ...
 
@@ -134,22 +135,23 @@ class TextLog:
 
     @classmethod
     def of(cls, source: File, start: bytes, batch: int, follow: bool) -> TextLog:
-        """LogError if the header is not one, or of a version that this does not read."""
-        file = opened(source, start)
+        """LogError if the header is not one, or of a version that this does not read; Unfinished if it is cut off."""
+        file, text = opened(source, start), b""
         try:
             text = file.readline(_LONGEST_LINE)
             version, names, ops = _header(text)
         except (LogError, *BROKEN_STREAM) as error:
             file.close()
             said = str(error) if isinstance(error, LogError) else f"cannot be unpacked: {error}"
-            raise LogError(f"{source}, line 1: {said}") from error
+            cut = isinstance(error, EOFError) or (b"{".startswith(text[:1]) and not text.endswith(b"\n"))
+            raise (Unfinished if cut else LogError)(f"{source}, line 1: {said}") from error
         total = 0 if start.startswith((_GZIP, _ZSTD)) else source.size
         return cls(source.name, version, total, ops, names, file, len(text), batch, follow)
 
     def batches(self, part: Part | None = None, until: int | None = None) -> Iterator[Batch]:
         """See :class:`Log`. The file is closed at the end."""
         line, done = 1, self._header
-        fault = ""
+        fault, cut = "", False
         text = b""
         with self._file:
             while not fault and line + 1 != until:
@@ -158,7 +160,7 @@ class TextLog:
                 first = line
                 while line - first < self._size and line + 1 != until:
                     try:
-                        text = self._line() if line == first else self._file.readline(_LONGEST_LINE)
+                        text = self._line(waiting=line == first)
                         if not text:
                             break
                         line += 1
@@ -168,18 +170,21 @@ class TextLog:
                         fault = f"{self.path}, line {line}: {error}"
                         break
                     except BROKEN_STREAM as error:
-                        fault = f"{self.path}, after line {line}: cannot be read any further: {error}"
+                        cut = isinstance(error, EOFError)
+                        says = _UNFINISHED if cut else "cannot be read any further"
+                        fault = f"{self.path}, after line {line}: {says}: {error}"
                         line += 1
                         break
                     except (ValueError, AttributeError, RecursionError):
-                        fault = f"{self.path}, line {line}: {_no_object(text)}"
+                        cut = text[:1] == b"{" and not text.endswith(b"\n") and len(text) < _LONGEST_LINE
+                        fault = f"{self.path}, line {line}: {_UNFINISHED if cut else _no_object(text)}"
                         break
                 if line != first or not text:
                     yield Batch(events, others, done)
                 if not text and not self._follow:
                     break
         if fault:
-            raise LogError(fault, line)
+            raise (Unfinished if cut else LogError)(fault, line)
 
     def _take(self, line: int, said: Any, part: Part | None, events: list[Event], others: list[Glimpse]) -> None:
         """An event of the part, or what one of another part says of its table. Fault if it is neither."""
@@ -197,10 +202,10 @@ class TextLog:
         """For a log that is not gone through."""
         self._file.close()
 
-    def _line(self) -> bytes:
-        """The next line; where the log is followed, wait for it, and for its end."""
+    def _line(self, *, waiting: bool) -> bytes:
+        """The next line; where the log is followed, wait for the end of one that has begun, or for it to begin too."""
         text = self._file.readline(_LONGEST_LINE)
-        while self._follow and not text.endswith(b"\n") and len(text) < _LONGEST_LINE:
+        while self._follow and (text or waiting) and not text.endswith(b"\n") and len(text) < _LONGEST_LINE:
             time.sleep(_LOOK_AGAIN)  # a file wakes nobody when it grows
             text += self._file.readline(_LONGEST_LINE)
         return text
@@ -230,5 +235,4 @@ def _object(text: bytes) -> Any:
 def _no_object(text: bytes) -> str:
     if not text.strip():
         return "a blank line where an event should be"
-    cut = "" if text.endswith(b"\n") else ": the line is cut off, or the last one is unfinished"
-    return f"not a JSON object{cut}"
+    return f"not a JSON object{'' if text.endswith(bytes([10])) else ': the line is longer than any event'}"

@@ -29,7 +29,7 @@ class Report:
     ``ending`` has all findings and counts. ``silent`` events observe nothing. ``moved`` events came late, the first of
     them ``first_moved``, and ``contradictions`` say where the order is not known; both with log and line. ``seconds``
     is the time for reading and judging. ``paths`` are the logs as they were named, ``only`` the laws that were asked
-    for.
+    for. ``unfinished`` says where a log ends in the middle of a line.
     """
 
     paths: tuple[str, ...]
@@ -49,6 +49,7 @@ class Report:
     first_moved: tuple[int, int, str] | None
     contradictions: tuple[tuple[int, int, str], ...]
     stop: Stop | None
+    unfinished: tuple[str, ...] = ()
 
     @property
     def path(self) -> str:
@@ -110,6 +111,11 @@ class Report:
         return tuple(finding for finding in self.findings if finding.law == NO_PIN)
 
     @property
+    def cautions(self) -> tuple[str, ...]:
+        """What is to be known before the answers, and is no fault of the log: where it was cut off, and its order."""
+        return self.unfinished + self.disorder
+
+    @property
     def disorder(self) -> tuple[str, ...]:
         """How the order of the log and its times disagree."""
         lines = [says for _, _, says in self.contradictions]
@@ -137,7 +143,7 @@ class Report:
         event is found only by the part that it is in, and the others have to be checked ``until`` there.
         """
         shared = ("paths", "only", "unit", "version", "profile", "design", "engine", "quiet", "tables", "stop")
-        for name in shared:
+        for name in (*shared, "unfinished"):
             one, another = getattr(self, name), getattr(other, name)
             if one != another:
                 raise ValueError(f"reports of one check have the same {name}, not {one} and {another}")

@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 
 from kvlatch.reference.logs.ending import ending
-from kvlatch.reference.logs.events import TABLE_OPS, Event, LogError, Room, name_of
+from kvlatch.reference.logs.events import TABLE_OPS, Event, LogError, Room, Unfinished, name_of
 from kvlatch.reference.logs.finding import Finding
 from kvlatch.reference.logs.judge import NO_PIN, QUIET, Judge
 from kvlatch.reference.logs.order import Order
@@ -77,6 +77,8 @@ def stories(
                     told[event.room].add(event)
                 if progress:
                     progress(batched.done, log.total)
+        except Unfinished:
+            continue
         except LogError as error:
             fault = str(error)
             break

@@ -1,5 +1,6 @@
 """Event logs as files: the incident, every format, every fault with its line, and the report."""
 
+import gzip
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from kvlatch.reference.logs.check import check
 from kvlatch.reference.logs.events import STATUSES, TABLE_OPS, CannotCheck, LogError
 from kvlatch.reference.logs.files import File
 from kvlatch.reference.logs.laws import PROFILES
+from kvlatch.reference.logs.parts import Part
 from kvlatch.reference.logs.report import Report
 from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.schema import Profile
@@ -212,11 +214,72 @@ def test_a_bad_line_is_named_and_what_came_before_it_is_reported(
     assert report.events == 2
 
 
-def test_a_truncated_last_line_says_that_it_is(tmp_path: Path) -> None:
-    """A log whose writer was cut off in the middle of a line."""
+@pytest.mark.parametrize("cut", [*range(1, 40, 4)])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_last_line_that_is_cut_off_is_left_out(tmp_path: Path, cut: int, packed: bool) -> None:
+    """A process that was killed leaves one: a caution, and what came before is judged."""
     path = ndjson(tmp_path / "log", GOOD)
+    whole = path.read_bytes()
+    text = whole + b'{"room": 5, "op": "poll", "status": "Absent"}'[:cut]
+    path.write_bytes(gzip.compress(text) if packed else text)
+    report = check(path)
+    assert (report.error, report.events, report.exit_code) == (None, 2, 1)
+    (caution,) = report.cautions
+    assert f"{path}, line 4: the log ends in the middle of it" in caution
+    assert check(path, part=Part(0, 2)).merge(check(path, part=Part(1, 2))).cautions == report.cautions
+
+
+def test_a_packed_log_that_is_cut_off_is_read_to_there(tmp_path: Path) -> None:
+    """As an engine leaves it that packs its own log, and is killed."""
+    path = ndjson(tmp_path / "log", GOOD * 500)
+    packed = gzip.compress(path.read_bytes())
+    path.write_bytes(packed[:-20])
+    report = check(path)
+    assert report.error is None
+    assert report.events
+    assert len(report.cautions) == 1
+    path.write_bytes(packed[:-4] + b"\x07\x07\x07\x07")
+    assert check(path).exit_code == 2
+
+
+def test_a_line_that_is_half_written_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it stands among those that are read together."""
+    path = ndjson(tmp_path / "log", GOOD)
+    rest = ['ll", "status": ', '"Success"}\n']
     path.write_text(path.read_text() + '{"room": 5, "op": "po')
-    assert "line 4: not a JSON object: the line is cut off" in str(check(path).error)
+
+    def grow(_: float) -> None:
+        if not rest:
+            raise KeyboardInterrupt
+        with path.open("a") as file:
+            file.write(rest.pop(0))
+
+    monkeypatch.setattr("kvlatch.reference.logs.read.time.sleep", grow)
+    report = check(path, follow=True)
+    assert (report.events, report.cautions) == (3, ())
+
+
+@pytest.mark.parametrize("last", ["never", "[1", '"room', "\0\0\0", '{"room": 5, "op": "pol"}', '{"room": 5}'])
+def test_a_last_line_that_is_no_beginning_of_an_event_is_a_fault(tmp_path: Path, last: str) -> None:
+    """Whole and wrong, or not even begun."""
+    path = ndjson(tmp_path / "log", GOOD)
+    path.write_text(path.read_text() + last)
+    report = check(path)
+    assert report.error is not None
+    assert report.exit_code == 2
+
+
+def test_a_log_among_others_may_be_cut_off(tmp_path: Path) -> None:
+    """Each process has its own: the logs after it are read, and one without a header is named."""
+    paths = [ndjson(tmp_path / name, GOOD) for name in "abcd"]
+    paths[0].write_text(paths[0].read_text() + '{"roo')
+    paths[1].write_text("")
+    paths[2].write_text('{"kvla')
+    report = check(*paths)
+    assert (report.error, report.events, len(report.cautions)) == (None, 4, 3)
+    for alone in (paths[1:2], paths[1:3]):
+        with pytest.raises(LogError, match="line 1"):
+            check(*alone)
 
 
 def test_a_last_line_without_a_newline_is_read(tmp_path: Path) -> None:
