@@ -59,8 +59,9 @@ def check(
 ) -> int:  # fmt: skip
     """Check event logs (NDJSON, also .gz, .zst or `-`; Parquet; Arrow; directories of them; URLs) against every law.
 
-    Several logs are read one after the other, as one. A last line that is cut off is left out, and named. For each law: in how many rooms it could have been broken, the
-    rooms in which it is, or why it could not be judged.
+    Several logs are read one after the other, as one. A last line that is cut off is left out, and named.
+
+    For each law: in how many rooms it could have been broken, the rooms in which it is, or why it could not be judged.
 
     Exit 0 if no law is broken and some were judged, 1 if one is broken, 2 if a log cannot be read to its end, 3 if
     nothing was judged.
