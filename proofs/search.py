@@ -11,7 +11,7 @@ whose successors have all been peeled is peeled; a finite graph has a cycle exac
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import attrs
 import numpy as np
@@ -117,16 +117,23 @@ class _Step:
     packed: Packed
 
 
+def successors(machine: Machine, columns: Columns) -> Iterator[tuple[Action, Rows, Packed]]:
+    """Each action that some of a block's states can take: the action, the rows of those states, the states after it."""
+    for action in machine.model.actions:
+        rows = np.flatnonzero(evaluate(action.guard, columns))
+        if len(rows):
+            yield action, rows, _after(action, columns.pick(rows))
+
+
 def _successors(machine: Machine, columns: Columns, start: int) -> tuple[list[_Step], Mask]:
     """The steps from a block of the frontier that begins at row ``start``; and the rows without a fair action."""
     steps = []
     stuck = np.ones(len(columns.packed), np.bool_)
-    for index, action in enumerate(machine.model.actions):
-        rows = np.flatnonzero(evaluate(action.guard, columns))
-        if len(rows):
-            steps.append(_Step(index, rows + start, _after(action, columns.pick(rows))))
-            if action.fair:
-                stuck[rows] = False
+    number = {action: index for index, action in enumerate(machine.model.actions)}
+    for action, rows, packed in successors(machine, columns):
+        steps.append(_Step(number[action], rows + start, packed))
+        if action.fair:
+            stuck[rows] = False
     return steps, stuck
 
 
