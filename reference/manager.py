@@ -14,13 +14,14 @@ lock of their own. No thread holds that one when it goes to the table or to the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
-from typing import Any, Final, Protocol
+from typing import Final
 
 import attrs
 
+from kvlatch.reference.host import Entry, Host, Watcher, about, counts, status_of
 from kvlatch.spec.designs import Design
 from kvlatch.spec.merges import KEEP
 from kvlatch.spec.schema import Atomicity
@@ -32,37 +33,6 @@ STRIPES: Final = 64
 """Locks that all rooms share: enough that two that are busy at the same time rarely meet."""
 
 LockLike = AbstractContextManager[object]
-
-
-class Host(Protocol):
-    """What surrounds a manager: the table it writes, the pool that pages go back to, and the way to decode."""
-
-    def table(self) -> MutableMapping[int, Any]:
-        """The status table, by room id, empty. Its entries are the manager's: :func:`status_of` reads one."""
-
-    def release(self, room: int, request: int) -> None:
-        """The request's pages go back to their pool."""
-
-    def tell(self, room: int, request: int, status: KVPoll) -> None:
-        """Tell decode that the request has ended: Failed or Success."""
-
-
-@attrs.frozen
-class Entry:
-    """An entry with its generation, of a design that leaves tombstones: one value, so it is read and stored whole.
-
-    ``status`` is None in a tombstone: the request has been cleared.
-    """
-
-    request: int
-    status: KVPoll | None
-
-
-def status_of(entry: object) -> KVPoll | None:
-    """The status that an entry of the table says; None for no entry, and for a tombstone."""
-    if isinstance(entry, Entry):
-        return entry.status
-    return entry if isinstance(entry, KVPoll) else None
 
 
 @attrs.define
@@ -96,10 +66,18 @@ class DesignManager:
     under which statuses are written; each must keep a second thread out.
     """
 
-    def __init__(self, design: Design, level: Atomicity, host: Host, make_lock: Callable[[], LockLike] = Lock) -> None:
+    def __init__(
+        self,
+        design: Design,
+        level: Atomicity,
+        host: Host,
+        make_lock: Callable[[], LockLike] = Lock,
+        watcher: Watcher | None = None,
+    ) -> None:
         self.design = design
         self.level = level
         self._host = host
+        self._watcher = watcher or Watcher()
         self._table = host.table()
         self._locks = [make_lock() for _ in range(STRIPES)]
         self._books = Lock()  # for all that follows
@@ -118,12 +96,14 @@ class DesignManager:
 
         The lock is held from the read to the store (locked), or to store only what still fits (cas), or never (split).
         """
+        self._watcher.writes(status)
         while True:
             with self._exclusive(room, "locked"):
                 seen = self._table.get(room)
                 entry = self._merged(seen, request, status)
                 if entry == KEEP:
-                    return _about(request, seen)
+                    self._watcher.kept(room)
+                    return about(request, seen)
                 with self._exclusive(room, "cas"):
                     if self.level != "cas" or self._table.get(room) == seen:
                         self._table[room] = entry
@@ -131,9 +111,9 @@ class DesignManager:
 
     def _merged(self, seen: object, request: int, status: KVPoll) -> object:
         """What a write stores where it has seen an entry, or KEEP."""
-        if not _counts(request, seen):
+        if not counts(request, seen):
             return KEEP
-        stored = self.design.merge(_about(request, seen), status)
+        stored = self.design.merge(about(request, seen), status)
         if stored == KEEP:
             return KEEP
         return Entry(request, stored) if self.design.clear == "tombstone" else stored
@@ -153,7 +133,7 @@ class DesignManager:
         return self._locks[room % STRIPES] if self.level in levels else nullcontext()
 
     def _read(self, room: int, request: int) -> KVPoll | None:
-        return _about(request, self._table.get(room))
+        return about(request, self._table.get(room))
 
     def status(self, room: int) -> KVPoll | None:
         """What the room's entry says, for an observer."""
@@ -172,14 +152,23 @@ class DesignManager:
         """Its client has gone: Failed, which is also what its sender reports from now on."""
         stands = self.update_status(room, request, Failed)
         latch = Success if self.design.tell == "standing" and stands == Success else Failed
-        self._of(room, request).latch = latch
+        self._conclude(room, request, self._of(room, request), latch)
+
+    def _conclude(self, room: int, request: int, mine: _Request, outcome: KVPoll) -> None:
+        """From now on the sender reports this outcome."""
+        news = mine.latch is None
+        mine.latch = outcome
+        if news:
+            self._watcher.did("conclude", room, request, incoming=outcome)
 
     def enqueue(self, room: int, request: int, chunk: int, last: bool) -> bool:
         """A chunk has been computed: True if it is to be queued; False to drop it, since nobody waits for it."""
         if self.design.enqueue == "drops" and not self._has_infos(room, request):
+            self._watcher.did("drop", room, request, chunk=chunk, last=last)
             return False
         with self._books:
             self._of(room, request).queued += 1
+        self._watcher.did("enqueue", room, request, chunk=chunk, last=last)
         return True
 
     def poll(self, room: int, request: int) -> KVPoll:
@@ -189,7 +178,7 @@ class DesignManager:
         if shown == WaitingForInput:
             mine.admitted = True
         if shown == Failed or (shown == Success and mine.admitted):
-            mine.latch = shown
+            self._conclude(room, request, mine, shown)
         return shown
 
     def _shown(self, room: int, request: int, mine: _Request) -> KVPoll:
@@ -208,14 +197,16 @@ class DesignManager:
         if self.design.timeout == "never" or self._shown(room, request, mine) != Bootstrapping:
             return False
         self.update_status(room, request, Failed)
-        mine.latch = Failed
+        self._conclude(room, request, mine, Failed)
         return True
 
     def clear(self, room: int, request: int) -> None:
         """It has been settled: forget its status, then its metadata, and release its pages when the design says."""
         self._clear_status(room, request)
         with self._books:
-            self._infos.pop(room, None)
+            had = self._infos.pop(room, None) is not None
+        if had:
+            self._watcher.did("forget", room, request)
         self._leave(room, request, cleared=True)
 
     # ----------------------------------------------------------------------------------------------------------------
@@ -227,10 +218,11 @@ class DesignManager:
         if about is None:
             return
         request = about
-        if self.design.clear == "tombstone" and not _counts(request, self._table.get(room)):
+        if self.design.clear == "tombstone" and not counts(request, self._table.get(room)):
             return
         with self._books:
             self._infos[room] = request
+        self._watcher.did("infos", room, request)
         stands = self.update_status(room, request, WaitingForInput)
         if self.design.clear == "tombstone" and stands is None:
             self._pop_infos(room, request)  # it has been cleared meanwhile, and nobody else would do it now
@@ -264,22 +256,26 @@ class DesignManager:
             mine = self._of(room, request)
             mine.queued -= 1
             mine.workers += 1
-        passed = self._check(room, request)
+        self._watcher.did("take", room, request, chunk=chunk)
+        passed = self._check(room, request, chunk)
         if passed and self.design.mark != "never":
             self.update_status(room, request, Transferring)
-        if not passed:
+        if passed:
+            self._watcher.did("post", room, request, chunk=chunk)
+        else:
             self._leave(room, request, workers=1)
         return passed
 
-    def _check(self, room: int, request: int) -> bool:
+    def _check(self, room: int, request: int, chunk: int) -> bool:
         status = self._read(room, request)
-        if status == Failed:
-            return False
-        if status is None and (self.design.absent == "skips" or self.design.clear == "tombstone"):
+        missing = status is None and (self.design.absent == "skips" or self.design.clear == "tombstone")
+        if status == Failed or missing:
+            self._watcher.did("drop", room, request, chunk=chunk)
             return False
         self._count_outstanding(room, 1)
         if self._has_infos(room, request):
             return True
+        self._watcher.did("drop", room, request, chunk=chunk)
         if self.design.guard == "fails" and self._read(room, request) in LIVE:
             self._fail(room, request)
         else:
@@ -288,9 +284,11 @@ class DesignManager:
 
     def finish(self, room: int, request: int, chunk: int, last: bool, ok: bool) -> None:
         """The transfer of a chunk that was started has ended, well or not."""
+        completes = ok and self._is_last_to_arrive(room, request, chunk, last)
+        self._watcher.did("arrive" if ok else "fail", room, request, chunk=chunk)
         if not ok:
             self._fail(room, request)
-        elif self._is_last_to_arrive(room, request, chunk, last):
+        elif completes:
             self._count_outstanding(room, -1)
             self._succeed(room, request)
         else:
@@ -331,6 +329,7 @@ class DesignManager:
         word = wrote if self.design.tell == "own" else stands
         if word in TERMINAL and self._first_time(room, request, word):
             self._host.tell(room, request, word)
+            self._watcher.did("tell", room, request, incoming=word, peer="decode")
         if word == Success:
             self._pop_infos(room, request)
 
@@ -357,8 +356,11 @@ class DesignManager:
 
     def _pop_infos(self, room: int, request: int) -> None:
         with self._books:
-            if self._has_infos(room, request):
+            had = self._has_infos(room, request)
+            if had:
                 del self._infos[room]
+        if had:
+            self._watcher.did("forget", room, request)
 
     def _count_outstanding(self, room: int, change: int) -> None:
         with self._books:
@@ -381,15 +383,4 @@ class DesignManager:
                     del self._newest[room]
         if due:
             self._host.release(room, request)
-
-
-def _about(request: int, entry: object) -> KVPoll | None:
-    """What an entry says about a request: with a generation, only about its own."""
-    return None if isinstance(entry, Entry) and entry.request != request else status_of(entry)
-
-
-def _counts(request: int, entry: object) -> bool:
-    """Whether a write for a request counts where this entry stands: not in a tombstone of it, nor after a newer one."""
-    if not isinstance(entry, Entry):
-        return True
-    return entry.request < request or (entry.request == request and entry.status is not None)
+            self._watcher.did("release", room, request)

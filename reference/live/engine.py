@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
 from starlette.requests import Request
@@ -11,10 +12,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from kvlatch.reference.live.decode import Decode
-from kvlatch.reference.live.journal import Journal
+from kvlatch.reference.live.journal import LOGGED, Journal
 from kvlatch.reference.live.prefill import Prefill
 from kvlatch.reference.live.server import end_with_input, information, serve
 from kvlatch.reference.live.settings import Rules, Settings
+from kvlatch.reference.logs.write import LogWriter
 
 
 def main() -> None:
@@ -26,8 +28,11 @@ def main() -> None:
     says = information(role, rules, Path(configuration["model"]))
     engine: Prefill | Decode
     if role == "prefill":
-        log = Path(configuration["log"]).open("w", encoding="utf-8")  # noqa: SIM115  # open until the process ends
-        engine = Prefill(rules, settings, Journal(log, f"{rules.design.name}, {rules.level}, seed {settings.seed}"))
+        start = time.monotonic()
+        path = Path(configuration["log"])
+        path.unlink(missing_ok=True)
+        log = LogWriter(path, LOGGED, clock=lambda: time.monotonic() - start)
+        engine = Prefill(rules, settings, Journal(log))
     else:
         engine = Decode(rules, settings)
 

@@ -1,30 +1,34 @@
-"""The status table of a live engine: every store can be delayed, every change is written to the event log.
+"""The status table of a live engine: every store can be delayed, all that its manager does is in the event log.
 
 A delay comes before a store and before a lock is taken: after what the worker has looked at, before what it does.
 Only transfer workers are delayed. Delays are drawn from a generator of each worker's own, so they do not
 depend on the design.
 
-A change and its line in the log are one step, so the lines have the order of the changes. The table does not know what
+A write and its line in the log are one step, so these lines have the order of the writes; one that leaves the table as
+it is has a line too. Any other line is written by its thread right after what it says. The table does not know what
 a thread is about: :meth:`Journal.doing` says so for the calls of the thread in between.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import IO, Any
+from typing import Any, Final
 
 import attrs
 
-from kvlatch.reference.manager import status_of
-from kvlatch.spec.status import ABSENT, KVPoll
+from kvlatch.reference.host import Watcher, status_of
+from kvlatch.reference.logs.events import OPS
+from kvlatch.reference.logs.write import LogWriter
+from kvlatch.spec.status import KVPoll
 
 WORKER = "worker"
+LOGGED: Final = tuple(op for op in OPS if op not in ("settle", "end"))
+"""The operations that an engine's log has."""
 
 
 class Noise:
@@ -66,14 +70,12 @@ class NoisyLock:
 
 
 class Journal:
-    """An event log in the format of ``logs/read.py``, one line a change, complete whenever a process dies."""
+    """What an engine's status manager does, as an event log that says everything a run of its design is judged by."""
 
-    def __init__(self, file: IO[str], story: str) -> None:
-        self._file = file
-        self._start = time.monotonic()
+    def __init__(self, log: LogWriter) -> None:
+        self._log = log
         self._lock = threading.Lock()
         self._mine = threading.local()
-        self._write({"kvlatch-log": 1, "story": story})
 
     @contextmanager
     def doing(self, op: str) -> Iterator[None]:
@@ -84,35 +86,27 @@ class Journal:
         finally:
             del self._mine.op
 
+    def writes(self, status: KVPoll) -> None:
+        """The calling thread's next changes, up to another call, are this status being written."""
+        self._mine.incoming = status
+
     def polled(self, room: int, shows: Callable[[], KVPoll | None]) -> None:
         """A poll has returned another status than the one before; ``shows`` says what the table shows now."""
         with self._lock:
-            self._write(self._event(room, "poll", shows()))
+            self._log.event("poll", room, shows(), thread=threading.current_thread().name)
 
-    def change(self, room: int, make: Callable[[], tuple[KVPoll | None, KVPoll | None]]) -> None:
-        """Make a change, which says from which status to which, and log it if it is one, as one step."""
+    def change(self, room: int, make: Callable[[], KVPoll | None]) -> None:
+        """Do something to the table, which says what status it leaves, and log it, as one step."""
         op = getattr(self._mine, "op", "write")
         with self._lock:
-            old, new = make()
-            if old == new and op != "create":
-                return
-            event = self._event(room, op, new)
-            if op == "write" and new is not None:
-                event["incoming"] = new.name
-            self._write(event)
+            left = make()
+            said = {"incoming": getattr(self._mine, "incoming", left)} if op == "write" else {}
+            self._log.event(op, room, left, thread=threading.current_thread().name, **said)
 
-    def _event(self, room: int, op: str, status: KVPoll | None) -> dict[str, object]:
-        return {
-            "room": room,
-            "op": op,
-            "status": ABSENT if status is None else status.name,
-            "thread": threading.current_thread().name,
-            "time": round(time.monotonic() - self._start, 6),
-        }
-
-    def _write(self, line: object) -> None:
-        self._file.write(json.dumps(line) + "\n")
-        self._file.flush()
+    def did(self, op: str, room: int, **more: Any) -> None:
+        """Log anything else that the calling thread has done: after the line of whatever it has seen in the table."""
+        with self._lock:
+            self._log.event(op, room, thread=threading.current_thread().name, **more)
 
 
 @attrs.frozen(eq=False)
@@ -130,11 +124,10 @@ class Table(MutableMapping[int, Any]):
     def __setitem__(self, room: int, entry: Any) -> None:
         self.noise.pause()
 
-        def store() -> tuple[KVPoll | None, KVPoll | None]:
-            old, new = status_of(self._entries.get(room)), status_of(entry)
+        def store() -> KVPoll | None:
             self._entries[room] = entry
-            self.stored(room, new)
-            return old, new
+            self.stored(room, status_of(entry))
+            return status_of(entry)
 
         self.journal.change(room, store)
 
@@ -146,10 +139,10 @@ class Table(MutableMapping[int, Any]):
         self.noise.pause()
         popped: list[Any] = []
 
-        def remove() -> tuple[KVPoll | None, KVPoll | None]:
+        def remove() -> KVPoll | None:
             popped.append(self._entries.pop(room, *default))
             self.stored(room, None)
-            return status_of(popped[0]), None
+            return None
 
         self.journal.change(room, remove)
         return popped[0]
@@ -163,3 +156,20 @@ class Table(MutableMapping[int, Any]):
     def peek(self, room: int) -> Any:
         """An entry, or None, without a delay: for observers."""
         return self._entries.get(room)
+
+
+@attrs.frozen(eq=False)
+class Reporter(Watcher):
+    """Brings what a manager does into its engine's log."""
+
+    journal: Journal
+    table: Table
+
+    def writes(self, status: KVPoll) -> None:
+        self.journal.writes(status)
+
+    def kept(self, room: int) -> None:
+        self.journal.change(room, lambda: status_of(self.table.peek(room)))
+
+    def did(self, op: str, room: int, request: int, **more: Any) -> None:
+        self.journal.did(op, room, **more)

@@ -6,7 +6,8 @@ two more calls (``enqueue`` and ``time_out``). The engine knows no design. Its t
 * the **scheduler** creates requests, polls the bootstrap queue, computes one chunk of each running request at a time,
   enqueues it, polls the inflight queue and settles;
 * the **bootstrap thread** hears decode's metadata and abort notices;
-* **transfer workers** take chunks, first in, first out, ask the manager, and move pages.
+* **transfer workers** take chunks, first in, first out, from one queue or from one each, ask the manager, and move
+  pages.
 """
 
 from __future__ import annotations
@@ -15,19 +16,22 @@ import asyncio
 import queue
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import attrs
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
+from kvlatch.reference.host import status_of
 from kvlatch.reference.live import pages as kv
-from kvlatch.reference.live.journal import WORKER, Journal, Noise, NoisyLock, Table
+from kvlatch.reference.live.journal import WORKER, Journal, Noise, NoisyLock, Reporter, Table
 from kvlatch.reference.live.ledger import Place, PrefillLedger
 from kvlatch.reference.live.server import BadRequest, Gauges, answer, body_of, hang_up, refusal
 from kvlatch.reference.live.settings import Rules, Settings
 from kvlatch.reference.live.transport import Peer, Transport
-from kvlatch.reference.manager import DesignManager, status_of
+from kvlatch.reference.manager import DesignManager
 from kvlatch.spec.status import KVPoll
 
 REQUEST: Final = 1
@@ -79,7 +83,8 @@ class Prefill:
         self.ledger = PrefillLedger()
         self._table = Table(self._noise, journal, self.ledger.stored)
         self._drains = rules.design.release == "drained"
-        self._manager = DesignManager(rules.design, rules.level, self, lambda: NoisyLock(self._noise))
+        reporter = Reporter(journal, self._table)
+        self._manager = DesignManager(rules.design, rules.level, self, lambda: NoisyLock(self._noise), reporter)
         self._pool = kv.Pool(settings.pages, settings.page_bytes)
         self.transport = Transport("prefill", self._pool)
         self._requests: dict[int, Request] = {}
@@ -87,7 +92,9 @@ class Prefill:
         self._bootstrapping: list[Request] = []
         self._running: list[Request] = []
         self._inflight: list[Request] = []
-        self._jobs: queue.Queue[Job] = queue.Queue(settings.queue)
+        own = settings.workers if rules.design.queues == "sharded" else 1
+        self._jobs: list[queue.Queue[Job]] = [queue.Queue(settings.queue) for _ in range(own)]
+        """The one of all workers; or one of each, where a room goes to the same one for good."""
         self._destinations: dict[int, Destination] = {}
         self._at_work = threading.local()
         """What each worker knows of its chunk: it keeps where that goes, even if the request is settled meanwhile."""
@@ -133,8 +140,11 @@ class Prefill:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the threads."""
         self._loop = loop
-        threads = {"scheduler": self._schedule, "bootstrap": self._listen}
-        threads |= {f"{WORKER} {number}": self._work for number in range(self._settings.workers)}
+        threads: dict[str, Callable[[], None]] = {"scheduler": self._schedule, "bootstrap": self._listen}
+        threads |= {
+            f"{WORKER} {number}": partial(self._work, self._jobs[number % len(self._jobs)])
+            for number in range(self._settings.workers)
+        }
         for name, run in threads.items():
             threading.Thread(target=run, name=name, daemon=True).start()
 
@@ -178,11 +188,12 @@ class Prefill:
             request.pages = self._pool.take(request.chunks * self._settings.chunk_pages)
         except kv.NoPages:
             return
+        self._journal.did("hold", request.room)
         self._move(request, self._bootstrapping, self._running, "running")
 
     def _compute(self) -> bool:
         """Compute one chunk of each request of the batch: one forward pass, whose time does not depend on its size."""
-        batch = [] if self._jobs.full() else self._running[: self._settings.batch]
+        batch = [] if any(jobs.full() for jobs in self._jobs) else self._running[: self._settings.batch]
         end = time.monotonic() + self._settings.chunk_seconds
         for request in batch:
             self._fill(request)
@@ -208,7 +219,8 @@ class Prefill:
         elif self._running and self._running[0] is request:
             self._running.append(self._running.pop(0))  # the others' turn
         if self._manager.enqueue(request.room, REQUEST, chunk, last):
-            self._jobs.put(Job(request.room, chunk, last, request.pages[chunk * per_chunk : (chunk + 1) * per_chunk]))
+            jobs = self._jobs[request.room % len(self._jobs)]
+            jobs.put(Job(request.room, chunk, last, request.pages[chunk * per_chunk : (chunk + 1) * per_chunk]))
 
     def _poll_inflight_queue(self) -> None:
         """There is no deadline here: what is neither failed nor complete stays."""
@@ -269,9 +281,9 @@ class Prefill:
             self._destinations.pop(room, None)
             self._acknowledge(room, peer)
 
-    def _work(self) -> None:
+    def _work(self, jobs: queue.Queue[Job]) -> None:
         while True:
-            job = self._jobs.get()
+            job = jobs.get()
             self._at_work.destination = destination = self._destinations.get(job.room)
             with self.ledger.deciding(job.room) as answers:
                 answers.append(self._manager.start(job.room, REQUEST, job.chunk, job.last))
@@ -334,7 +346,13 @@ class Prefill:
         """The ledger."""
         table = {room: status for room in self._table if (status := status_of(self._table.peek(room))) is not None}
         with self._moving:
-            return JSONResponse({**self.ledger.as_json(table), "queued": self._jobs.qsize(), "free": self._pool.free})
+            return JSONResponse(
+                {
+                    **self.ledger.as_json(table),
+                    "queued": sum(jobs.qsize() for jobs in self._jobs),
+                    "free": self._pool.free,
+                }
+            )
 
 
 def _resolve(future: asyncio.Future[KVPoll], result: KVPoll) -> None:

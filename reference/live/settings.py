@@ -112,7 +112,7 @@ def code_hash() -> str:
     """A hash over the code that the engines run: this folder, the status manager, and how a table is a merge."""
     total = hashlib.sha256()
     here = Path(__file__).parent
-    elsewhere = [here.with_name("manager.py"), here.parent / "oracle" / "merge_table.py"]
+    elsewhere = [here.with_name("manager.py"), here.with_name("host.py"), here.parent / "oracle" / "merge_table.py"]
     for path in [*sorted(here.rglob("*.py")), *elsewhere]:
         total.update(path.name.encode() + b"\0" + path.read_bytes())
     return total.hexdigest()

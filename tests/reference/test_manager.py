@@ -19,8 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvlatch.proofs import pins
+from kvlatch.reference.host import Entry, Host, status_of
 from kvlatch.reference.laws import NO_DEADLOCK
-from kvlatch.reference.manager import DesignManager, Entry, Host, LockLike, status_of
+from kvlatch.reference.manager import DesignManager, LockLike
 from kvlatch.reference.oracle.adapter import Probe
 from kvlatch.reference.oracle.checks import LAWS, examine
 from kvlatch.reference.oracle.explore import STAGES, explore, replay

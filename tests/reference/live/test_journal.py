@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
 import threading
 from pathlib import Path
 
 import pytest
 
-from kvlatch.reference.live.journal import Journal, Noise, NoisyLock, Table
+from kvlatch.reference.live.journal import LOGGED, Journal, Noise, NoisyLock, Reporter, Table
 from kvlatch.reference.logs.check import check
+from kvlatch.reference.logs.write import LogWriter
 from kvlatch.spec.status import KVPoll
 
 NONE = Noise(0.0, 0.0, 0)
@@ -40,11 +40,12 @@ def as_thread(name: str, work: object) -> None:
 def test_the_log_of_the_incident_is_read_by_check(tmp_path: Path) -> None:
     """A table that is written as in the incident leaves a log in which ``kvlatch check`` finds the lost failure."""
     path = tmp_path / "log.ndjson"
-    with path.open("w", encoding="utf-8") as file:
-        journal = Journal(file, "a story")
+    with LogWriter(path, LOGGED) as log:
+        journal = Journal(log)
         table = Table(NONE, journal, nobody)
 
         def store(op: str, status: KVPoll) -> None:
+            journal.writes(status)
             with journal.doing(op):
                 table[7] = status
 
@@ -62,39 +63,45 @@ def test_the_log_of_the_incident_is_read_by_check(tmp_path: Path) -> None:
     assert threads == [None, "scheduler", "bootstrap", "bootstrap", "worker 3", "scheduler"]
 
 
-def test_a_store_of_the_same_status_is_no_event_but_a_create_is() -> None:
-    """The log has the changes; a create is one even where metadata has come first."""
-    file = io.StringIO()
-    journal = Journal(file, "")
-    table = Table(NONE, journal, nobody)
-    table[7] = KVPoll.WaitingForInput
-    with journal.doing("create"):
-        table[7] = KVPoll.WaitingForInput
-    table[7] = KVPoll.WaitingForInput
-    with journal.doing("clear"):
-        assert table.pop(7) == KVPoll.WaitingForInput
-    assert table.pop(7, None) is None
-    with pytest.raises(KeyError):
-        del table[7]
-    events = [json.loads(line) for line in file.getvalue().splitlines()[1:]]
-    assert [(event["op"], event["status"]) for event in events] == [
-        ("write", "WaitingForInput"),
-        ("create", "WaitingForInput"),
-        ("clear", "Absent"),
+def test_every_write_is_an_event_with_what_was_written_and_what_it_left(tmp_path: Path) -> None:
+    """Also one that stores what was there, and one that stores nothing: a design is known by these."""
+    with LogWriter(tmp_path / "log", LOGGED) as log:
+        journal = Journal(log)
+        table = Table(NONE, journal, nobody)
+        watcher = Reporter(journal, table)
+        with journal.doing("create"):
+            table[7] = KVPoll.Transferring
+        watcher.writes(KVPoll.WaitingForInput)
+        table[7] = KVPoll.Transferring
+        watcher.kept(7)
+        watcher.did("take", 7, 1, chunk=0)
+        with journal.doing("clear"):
+            assert table.pop(7) == KVPoll.Transferring
+            assert table.pop(7, None) is None
+            with pytest.raises(KeyError):
+                del table[7]
+    events = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()[1:]]
+    assert [(event["op"], event.get("incoming"), event.get("status")) for event in events] == [
+        ("create", None, "Transferring"),
+        ("write", "WaitingForInput", "Transferring"),
+        ("write", "WaitingForInput", "Transferring"),
+        ("take", None, None),
+        ("clear", None, "Absent"),
+        ("clear", None, "Absent"),
     ]
 
 
-def test_every_store_is_told_before_the_next() -> None:
+def test_every_store_is_told_before_the_next(tmp_path: Path) -> None:
     """Whoever listens hears of each store, also of one that changes nothing, with what it left."""
     told: list[tuple[int, KVPoll | None]] = []
-    table = Table(NONE, Journal(io.StringIO(), ""), lambda room, status: told.append((room, status)))
+    table = Table(NONE, Journal(LogWriter(tmp_path / "log", LOGGED)), lambda room, status: told.append((room, status)))
     table[1] = KVPoll.Failed
     table[1] = KVPoll.Failed
     del table[1]
     assert told == [(1, KVPoll.Failed), (1, KVPoll.Failed), (1, None)]
 
 
-def test_only_workers_are_delayed_and_by_their_own_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_workers_are_delayed_and_by_their_own_seed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Delays come before stores and locks, on workers' threads alone; a worker's are the same in every run."""
     slept: dict[str, list[float]] = {}
 
@@ -103,8 +110,10 @@ def test_only_workers_are_delayed_and_by_their_own_seed(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("kvlatch.reference.live.journal.time.sleep", sleep)
 
+    journal = Journal(LogWriter(tmp_path / "log", LOGGED))
+
     def work(noise: Noise) -> None:
-        table = Table(noise, Journal(io.StringIO(), ""), nobody)
+        table = Table(noise, journal, nobody)
         lock = NoisyLock(noise)
         for _ in range(20):
             with lock:
