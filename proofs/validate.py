@@ -121,16 +121,26 @@ def _answer(
         return shape
     words = list(_words(events, shape))
     answers: list[Answer] = []
-    for instance in shape.instances:
-        for level in levels:
+    for level in levels:
+        for instance in shape.instances:
             try:
                 answers.append(_automaton(design, level, instance, logged).follow(events, words, level))
             except TooLarge as error:
                 answers.append(Unjudged(str(error)))
             if isinstance(answers[-1], Run):
                 return answers[-1]
+            if isinstance(answers[-1], Refused) and not _all_cleared(events[: answers[-1].explained]):
+                break  # no further request can have come
+            if instance is not shape.instances[-1]:
+                answers.pop()
     unjudged = [answer for answer in answers if isinstance(answer, Unjudged)]
     return unjudged[0] if unjudged else max((a for a in answers if isinstance(a, Refused)), key=lambda a: a.explained)
+
+
+def _all_cleared(events: Sequence[Event]) -> bool:
+    """Every request that has come has been cleared."""
+    ops = Counter(event.op for event in events)
+    return ops["clear"] >= ops["create"]
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -32,6 +32,13 @@ LAWS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Every law, by name, in one sentence."""
+RUN_OF_DESIGN: Final = "run-of-design"
+ASKED_FOR: Final[Mapping[str, str]] = MappingProxyType(
+    {RUN_OF_DESIGN: "What the log shows of a room is a run of the design that was named."}
+)
+"""What is judged only where somebody asks for it: it is about one design, and no law of every manager."""
+SAYS: Final[Mapping[str, str]] = MappingProxyType({**LAWS, **ASKED_FOR})
+"""Whatever a judge may answer, in one sentence."""
 
 
 @attrs.frozen
@@ -80,7 +87,7 @@ Verdict = Literal["kept", "broken", "not judged"]
 class Judgement:
     """The answer for one law, or for one scenario of it."""
 
-    law: str = attrs.field(validator=attrs.validators.in_(LAWS))
+    law: str = attrs.field(validator=attrs.validators.in_(SAYS))
     answer: Kept | Broken | NotJudged
     scenario: str = ""
     seconds: float = 0.0

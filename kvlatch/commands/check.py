@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
@@ -20,9 +20,11 @@ from kvlatch.commands.common import (
     refuse,
     sarif_option,
 )
-from kvlatch.commands.exits import USAGE, VIOLATED, Failure
+from kvlatch.commands.exits import USAGE, Failure
+from kvlatch.spec.schema import Atomicity
 
 if TYPE_CHECKING:
+    from kvlatch.commands.check_runs import Runs
     from kvlatch.commands.report import Finding
     from kvlatch.reference.logs.report import Report
 
@@ -34,7 +36,10 @@ _SUFFIXES: Final = (".ndjson", ".jsonl", ".gz", ".zst", ".parquet", ".arrow")
 @click.command()
 @click.argument("logs", nargs=-1, required=True, metavar="LOG...")
 @profile_option
-@click.option("--design", metavar="NAME", help="Also hold every write against the merge of this design.")
+@click.option("--design", metavar="NAME", help="Also say of each room whether it is a run of this design, and if not, "
+              "which event no run explains. Reads the logs twice, and keeps their events in memory.")  # fmt: skip
+@click.option("--atomicity", type=click.Choice(get_args(Atomicity)), help="With --design: how its writes are made; "
+              "without, any way that it claims.")  # fmt: skip
 @click.option("--only", metavar="LAW", multiple=True, help="Answer for this law only; can be repeated.")
 @click.option("--quiet", type=click.FloatRange(0, min_open=True), default=300.0, show_default=True, metavar="SECONDS",
               help="A live request to which nothing has happened for so long is pinned.")  # fmt: skip
@@ -53,9 +58,9 @@ _SUFFIXES: Final = (".ndjson", ".jsonl", ".gz", ".zst", ".parquet", ".arrow")
 @html_option
 @json_option()
 def check(
-    logs: tuple[str, ...], profile: Any, design: str | None, only: tuple[str, ...], quiet: float,
-    rooms: tuple[int | str, ...], since: float | None, follow: bool, engine: Any, on: str | None, junit: Path | None,
-    sarif: Path | None, html: Path | None, as_json: bool,
+    logs: tuple[str, ...], profile: Any, design: str | None, atomicity: Atomicity | None, only: tuple[str, ...],
+    quiet: float, rooms: tuple[int | str, ...], since: float | None, follow: bool, engine: Any, on: str | None,
+    junit: Path | None, sarif: Path | None, html: Path | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Check event logs (NDJSON, also .gz, .zst or `-`; Parquet; Arrow; directories of them; URLs) against every law.
 
@@ -63,20 +68,25 @@ def check(
 
     For each law: in how many rooms it could have been broken, the rooms in which it is, or why it could not be judged.
 
-    Exit 0 if no law is broken and some were judged, 1 if one is broken, 2 if a log cannot be read to its end, 3 if
-    nothing was judged.
+    Exit 0 if no law is broken and some were judged, 1 if one is broken or a room is no run of --design, 2 if a log
+    cannot be read to its end, 3 if nothing was judged, or no room for --design.
     """
-    from kvlatch.reference.laws import LAWS, UnknownLaw, select
+    from kvlatch.reference.laws import LAWS, RUN_OF_DESIGN, UnknownLaw, select
     from kvlatch.reference.logs.check import check as check_logs
     from kvlatch.reference.logs.cluster import check_on
     from kvlatch.reference.logs.events import LogError
 
+    chosen = chosen_design(design)
+    if chosen is None:
+        refuse(("atomicity",), "without --design")
+    else:
+        refuse(("since", "follow", "on"), "with --design: a run is followed from its beginning, in logs that are whole")
     try:
-        select([*LAWS, *(law for law in only if "/" in law and law.partition("/")[0] in LAWS)], only)
+        asked = [RUN_OF_DESIGN] if chosen else []
+        select([*LAWS, *asked, *(law for law in only if "/" in law and law.partition("/")[0] in LAWS)], only)
         paths = list(_files(logs))
         how: dict[str, Any] = {
-            "profile": profile, "design": chosen_design(design), "quiet": quiet, "engine": engine, "only": only,
-            "rooms": rooms, "since": since,
+            "profile": profile, "quiet": quiet, "engine": engine, "only": only, "rooms": rooms, "since": since,
         }  # fmt: skip
         with progress(", ".join(logs)) as done:
             if on is not None:
@@ -91,12 +101,19 @@ def check(
         raise Failure(str(error), USAGE) from error
     except LogError as error:
         raise Failure(str(error), error.exit_code) from error
+    runs = None
+    if chosen is not None:
+        from kvlatch.commands.check_runs import Runs
+
+        runs = Runs.of(paths, chosen, atomicity, rooms)
     timelines: tuple[Finding, ...] = ()
     if html is not None:
         from kvlatch.commands.report.rooms import worst
 
-        timelines = worst(report, paths, chosen_design(design))
-    return _put(report, only, judgements.Output("kvlatch check", as_json, junit, sarif=sarif, html=html), timelines)
+        timelines = worst(report, paths)
+    return _put(
+        report, runs, only, judgements.Output("kvlatch check", as_json, junit, sarif=sarif, html=html), timelines
+    )
 
 
 def _files(logs: tuple[str, ...]) -> Iterator[Path | str]:
@@ -118,7 +135,9 @@ def _files(logs: tuple[str, ...]) -> Iterator[Path | str]:
             raise Failure(f"{path} does not exist", USAGE)
 
 
-def _put(report: Report, only: tuple[str, ...], output: judgements.Output, timelines: tuple[Finding, ...]) -> int:
+def _put(
+    report: Report, runs: Runs | None, only: tuple[str, ...], output: judgements.Output, timelines: tuple[Finding, ...]
+) -> int:
     """Print the report; the exit code."""
     looked_at = {"events": report.events, "rooms": report.rooms, "tables": report.tables}
     members: dict[str, object] = {
@@ -131,26 +150,20 @@ def _put(report: Report, only: tuple[str, ...], output: judgements.Output, timel
     if not output.as_json:
         _remarks(report)
     cautions = tuple(filter(None, [report.error, *report.cautions]))
+    answers, notes = report.judgements, tuple[str, ...]()
+    if runs is not None:
+        answers, only, notes = (*answers, runs.judgement), (*only, runs.judgement.law), runs.notes
+        members["run_of_design"] = runs.members()
     code = output.write(
-        judgements.Report(
-            report.path, report.judgements, only, looked_at, members, cautions=cautions, timelines=timelines
-        )
+        judgements.Report(report.path, answers, only, looked_at, members, notes, cautions, timelines=timelines)
     )
-    merged = report.laws.get("merge", 0)
     if not output.as_json:
-        if report.design:
-            answer = f"broken      merge of {report.design}: in {merged:,} rooms" if merged else ""
-            kept = f"kept        merge of {report.design}: {report.merged:,} rooms could have broken it"
-            nothing = f"not judged  merge of {report.design}: no write with what it wrote and what came of it"
-            click.echo(answer or (kept if report.merged else nothing))
         click.echo("final: " + (", ".join(f"{n:,} {status}" for status, n in report.final.items() if n) or "no rooms"))
         if report.left:
             click.echo(f"{report.left:,} entries are left at the end, {report.running:,} of them on their way")
         speed = report.events / report.seconds if report.seconds else 0.0
         click.echo(f"{report.engine}: {speed:,.0f} events/s")
-    if report.error:
-        return USAGE
-    return VIOLATED if merged else code
+    return USAGE if report.error else code
 
 
 def _remarks(report: Report) -> None:
@@ -159,8 +172,6 @@ def _remarks(report: Report) -> None:
         click.echo(f"{report.error}\nWhat follows is about the {report.events:,} events before that.\n")
     for line in report.cautions[:10]:
         click.echo(line)
-    for finding in [finding for finding in report.findings if finding.law == "merge"][:10]:
-        click.echo(finding.text(report.unit))
 
 
 def _finding(finding: Any) -> dict[str, object]:

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from kvlatch.commands.annotations import in_repository
-from kvlatch.reference.laws import LAWS, Broken, Judgement, NotJudged
+from kvlatch.reference.laws import SAYS, Broken, Judgement, NotJudged
 from kvlatch.spec.properties import BY_NAME
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -44,8 +44,8 @@ def write(path: Path, command: str, subject: str, judgements: tuple[Judgement, .
 def _rule(law: str) -> dict[str, object]:
     """A law as code scanning explains it: its sentence, and public reports of the same kind."""
     reports = BY_NAME[law].reports if law in BY_NAME else ()
-    said = LAWS[law] + (f" Public reports of the same kind: {', '.join(reports)}." if reports else "")
-    return {"id": law, "name": law, "shortDescription": {"text": LAWS[law]}, "help": {"text": said}}
+    said = SAYS[law] + (f" Public reports of the same kind: {', '.join(reports)}." if reports else "")
+    return {"id": law, "name": law, "shortDescription": {"text": SAYS[law]}, "help": {"text": said}}
 
 
 def _result(one: Judgement, answer: Broken, rule: int) -> dict[str, object]:

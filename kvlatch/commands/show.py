@@ -17,7 +17,6 @@ import click
 
 from kvlatch.commands.common import (
     ROOM_ID,
-    chosen_design,
     console,
     design_of_trace,
     json_option,
@@ -33,7 +32,6 @@ from kvlatch.reference.logs.read import is_log
 from kvlatch.reference.logs.story import story
 from kvlatch.reference.story import Kind, Line, Story, mermaid
 from kvlatch.spec import protocol
-from kvlatch.spec.designs import Design
 from kvlatch.spec.model import Action, named
 from kvlatch.spec.schema import AnyDesign, Property
 from kvlatch.spec.status import ABSENT, KVPoll
@@ -204,7 +202,7 @@ def _inside(sentence: str) -> str:
 @click.argument("file", metavar="TRACE|LOG", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--room", type=ROOM_ID, metavar="ID", help="The file is an event log: show this room of it.")
 @click.option("--mermaid", "as_mermaid", is_flag=True, help="Print a Mermaid sequence diagram instead.")
-@click.option("--design", metavar="NAME", help="A trace's, if it does not ship (MODULE:NAME); of a log, as in check.")
+@click.option("--design", metavar="NAME", help="A trace's design, if it does not ship (MODULE:NAME).")
 @profile_option
 @json_option("One JSON object: a line of the table is a member of `lines`.")
 def show(file: Path, room: int | str | None, as_mermaid: bool, design: str | None, profile: Any, as_json: bool) -> int:
@@ -218,7 +216,8 @@ def show(file: Path, room: int | str | None, as_mermaid: bool, design: str | Non
         refuse(("profile",), "on a trace, which says itself what it breaks: it is for a log, with --room")
         shown = _trace(file, design_of_trace(design))
     else:
-        shown = _room(file, room, profile, chosen_design(design))
+        refuse(("design",), "on a log: kvlatch check LOG --design NAME says which of its rooms are runs of a design")
+        shown = _room(file, room, profile)
     if as_json:
         about = {"room": str(room)} if room is not None else {}
         click.echo(json.dumps({"file": str(file), **about, **shown.as_json()}))
@@ -229,13 +228,13 @@ def show(file: Path, room: int | str | None, as_mermaid: bool, design: str | Non
     return OK
 
 
-def _room(file: Path, room: int | str, profile: Any, design: Design | None) -> Story:
+def _room(file: Path, room: int | str, profile: Any) -> Story:
     """The room of the log; Failure for a file that is none."""
     if file.is_file() and not is_log(file):
         raise Failure(f"{file} is not an event log, which --room is about; without it a trace is shown", USAGE)
     try:
         with progress(file.name) as done:
-            return story(file, room, profile=profile, design=design, progress=done)
+            return story(file, room, profile=profile, progress=done)
     except LogError as error:
         raise Failure(str(error), error.exit_code) from error
 

@@ -33,7 +33,6 @@ from kvlatch.reference.logs.parts import Part, Stop
 from kvlatch.reference.logs.read import Log, TextLog, open_log
 from kvlatch.reference.logs.report import Report
 from kvlatch.reference.logs.rooms import DEVICE_BLOCK, Rooms, Tables
-from kvlatch.spec.designs import Design
 from kvlatch.spec.schema import Profile
 
 Engine = Literal["auto", "judge", "numpy", "fast", "gpu"]
@@ -96,7 +95,6 @@ class _Run:
 def check(
     *paths: Path | str,
     profile: Profile = "first terminal wins",
-    design: Design | None = None,
     quiet: float = QUIET,
     engine: Engine = "auto",
     only: Collection[str] = (),
@@ -126,7 +124,7 @@ def check(
         raise ValueError(f"no profile is called {profile!r}: they are {', '.join(PROFILES)}")
     if engine not in ("auto", "judge", "numpy", "fast", "gpu"):
         raise ValueError(f"no engine is called {engine!r}: they are auto, judge, numpy, fast and gpu")
-    run = _Run(Judge(profile, design, quiet), part, until, progress, found)
+    run = _Run(Judge(profile, quiet), part, until, progress, found)
     wanted = _wanted(rooms, since)
     screened: _Screened | None = None
     start = time.perf_counter()
@@ -143,7 +141,7 @@ def check(
         run.judge.declared |= log.declared
         alone = len(paths) == 1 and wanted is None and until is None and engine != "judge"
         if isinstance(log, ColumnLog) and log.is_table and alone:
-            name, screen = _screen(engine, Tables.of(design), "time" in log.columns, File.of(path).size)
+            name, screen = _screen(engine, Tables.of(), "time" in log.columns, File.of(path).size)
             screened = _Screened.of(log, screen, run)
         if screened is None:
             if engine not in ("auto", "judge"):
@@ -160,7 +158,7 @@ def check(
         ended = screened.completed(ended)
     return Report(
         paths=tuple(map(str, paths)), only=tuple(only), unit=unit, version=version, profile=profile,
-        design=design.name if design else None, engine=name, quiet=quiet, seconds=time.perf_counter() - start,
+        engine=name, quiet=quiet, seconds=time.perf_counter() - start,
         events=screened.events if screened else run.judge.events,
         silent=screened.silent if screened else run.judge.silent, tables=max(1, len(run.judge.tables)), ending=ended,
         moved=run.order.moved, first_moved=run.order.first, contradictions=tuple(run.judge.contradictions),

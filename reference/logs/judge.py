@@ -26,9 +26,8 @@ from kvlatch.reference.laws import NO_CRASH, TOLD_ONCE
 from kvlatch.reference.logs.entry import Entry, Life
 from kvlatch.reference.logs.events import LIVE, STATUSES, TABLE_OPS, Event, Room, name_of
 from kvlatch.reference.logs.finding import Finding
-from kvlatch.reference.logs.laws import MERGE, Seen, broken_in, expected, of_profile
+from kvlatch.reference.logs.laws import Seen, broken_in, of_profile
 from kvlatch.reference.logs.parts import Glimpse
-from kvlatch.spec.designs import Design
 from kvlatch.spec.properties import BY_NAME
 from kvlatch.spec.schema import Profile
 from kvlatch.spec.status import ABSENT, B, F, S, T, W
@@ -43,7 +42,7 @@ NO_GHOST, REUSABLE, NO_PIN, SETTLEMENT, ONE_OUTCOME = (
 COMPLETE, HELD, ONCE, WAKEUP = "success-complete", "pages-held", "released-once", "no-lost-wakeup"
 _OF_TABLE: Final = ("terminal-sticky", "no-resurrection", "success-not-overwritten")
 _OF_REQUEST: Final = (COMPLETE, HELD, ONCE, ONE_OUTCOME, WAKEUP, NO_GHOST)
-LAWS: Final = (*BY_NAME, NO_CRASH, TOLD_ONCE, MERGE)
+LAWS: Final = (*BY_NAME, NO_CRASH, TOLD_ONCE)
 BIT: Final = {law: 1 << number for number, law in enumerate(LAWS)}
 SENDS: Final = ("enqueue", "post", "tell")
 """What prefill does and decode does not."""
@@ -71,13 +70,12 @@ class Table:
 
 @attrs.define(eq=False)
 class Judge:
-    """The laws of one profile, and the merge of one design if one is named, held against the events fed so far.
+    """The laws of one profile, held against the events fed so far.
 
     ``quiet`` is in seconds. ``looks`` counts entries by law, ``contradictions`` are those that were named first.
     """
 
     profile: Profile = "first terminal wins"
-    design: Design | None = None
     quiet: float = QUIET
     tables: dict[tuple[str | None, str | None], Table] = attrs.field(factory=dict)
     findings: list[Finding] = attrs.field(factory=list)
@@ -212,7 +210,6 @@ class Judge:
     def _observe(self, table: Table, entry: Entry, event: Event, life: Life, status: str) -> None:
         """The table shows a status: hold it against what it showed last, and remember it."""
         before = entry.status
-        self._merge(table, entry, event, before, status)
         if before in (F, S):
             self._look_terminal(entry)
         over = f" over {before}" if before else ""
@@ -256,19 +253,6 @@ class Judge:
                 B, S, {"waiting"},
             )  # fmt: skip
         return laws
-
-    def _merge(self, table: Table, entry: Entry, event: Event, before: str | None, status: str) -> None:
-        if self.design is None or before is None or entry.unsure:
-            return
-        stored = expected(self.design, before, event)
-        if stored is None:
-            return
-        self._look(entry, MERGE)
-        if stored != status:
-            incoming = {"create": B, "abort": F}.get(event.op, event.incoming)
-            sentence = f"In {self.design.name}, {incoming} written over {before} leaves {stored}."
-            said = f"{status} over {before} ({_did(event)}) breaks {MERGE}: {sentence}"
-            self._break(table, entry, event, MERGE, "", said, before, status)
 
     # ----------------------------------------------------------------------------------------------------------------
     # The life of a request

@@ -11,18 +11,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Final, NamedTuple, get_args
 
-from kvlatch.reference.logs.events import Event
-from kvlatch.spec.designs import DESIGNS, Design
-from kvlatch.spec.merges import KEEP
+from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.model import Instance, Machine
 from kvlatch.spec.properties import BY_NAME, PROPERTIES
 from kvlatch.spec.schema import Profile
-from kvlatch.spec.status import ABSENT, KVPoll
 from kvlatch.spec.terms import Term
 
 PROFILES: Final[tuple[Profile, ...]] = get_args(Profile)
-MERGE: Final = "merge"
-"""What a named design adds to the laws: a write leaves what its merge makes of it."""
 
 
 class Seen(NamedTuple):
@@ -64,17 +59,3 @@ def _claims() -> tuple[Machine, dict[str, Term]]:
 def of_profile(law: str, profile: Profile) -> bool:
     """Whether the law is one in that reading of "terminal"."""
     return law not in BY_NAME or BY_NAME[law].profile in ("both", profile)
-
-
-def expected(design: Design, before: str, event: Event) -> str | None:
-    """What the design's merge leaves in the table; None where no merge takes place, or where it cannot be known.
-
-    A tombstone is no entry to the merge, but whether a write reaches it depends on the request.
-    """
-    incoming = {"create": "Bootstrapping", "abort": "Failed", "write": event.incoming}.get(event.op)
-    if incoming is None or event.status is None:
-        return None
-    if before == ABSENT and design.clear == "tombstone" and event.op != "create":
-        return None
-    stored = design.merge(None if before == ABSENT else KVPoll[before], KVPoll[incoming])
-    return before if stored == KEEP else KVPoll(stored).name

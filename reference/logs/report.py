@@ -14,7 +14,6 @@ from kvlatch.reference.logs.ending import Ending, reasons
 from kvlatch.reference.logs.events import Room
 from kvlatch.reference.logs.finding import Finding
 from kvlatch.reference.logs.judge import NAMED, NO_PIN
-from kvlatch.reference.logs.laws import MERGE
 from kvlatch.reference.logs.parts import Stop
 from kvlatch.spec.schema import Profile
 
@@ -37,7 +36,6 @@ class Report:
     unit: str
     version: int
     profile: Profile
-    design: str | None
     engine: str
     quiet: float
     seconds: float = attrs.field(eq=False)
@@ -80,11 +78,6 @@ class Report:
     def rooms(self) -> int:
         """Entries of all tables."""
         return sum(self.ending.final.values())
-
-    @property
-    def merged(self) -> int:
-        """Writes of how many rooms were held against the merge of ``design``."""
-        return self.ending.looks.get(MERGE, 0)
 
     @property
     def error(self) -> str | None:
@@ -134,7 +127,7 @@ class Report:
         """As for every judge; 2 if the log could not be read to its end."""
         if self.stop:
             return 2
-        return 1 if MERGE in self.laws else exit_code(self.judgements)
+        return exit_code(self.judgements)
 
     def merge(self, other: Report) -> Report:
         """The report of two parts of the rooms of the same logs; any order of merging gives the same.
@@ -142,7 +135,7 @@ class Report:
         ValueError for reports of other logs, other questions, or parts that ended in different places: a fault in an
         event is found only by the part that it is in, and the others have to be checked ``until`` there.
         """
-        shared = ("paths", "only", "unit", "version", "profile", "design", "engine", "quiet", "tables", "stop")
+        shared = ("paths", "only", "unit", "version", "profile", "engine", "quiet", "tables", "stop")
         for name in (*shared, "unfinished"):
             one, another = getattr(self, name), getattr(other, name)
             if one != another:

@@ -26,8 +26,7 @@ from kvlatch.reference.arrays.device import Array, lookup, scatter_max, to_host
 from kvlatch.reference.arrays.kernels import AGAIN, CLEARED, SUSPECT, mark_rooms, openings
 from kvlatch.reference.logs.codes import CODES, EVENTS, SILENT
 from kvlatch.reference.logs.events import STATUSES, Event
-from kvlatch.reference.logs.laws import Seen, broken_in, expected
-from kvlatch.spec.designs import Design
+from kvlatch.reference.logs.laws import Seen, broken_in
 from kvlatch.spec.status import ABSENT, TERMINAL, B, F, S, T, W
 
 UNKNOWN: Final = 0x40
@@ -64,15 +63,15 @@ class Tables:
     polls: npt.NDArray[np.uint8]
 
     @classmethod
-    def of(cls, design: Design | None = None) -> Tables:
-        """The tables for the laws of either profile, and for the merge of a design if one is named."""
+    def of(cls) -> Tables:
+        """The tables for the laws of either profile."""
         left, suspicious, again, clears, polls = np.zeros((5, 256), np.uint8)
         left[:] = UNKNOWN
         for code, event in enumerate(EVENTS):
             if event.after:
                 left[code] = 1 << STATUSES.index(event.after)
             states = {1 << bit: before for bit, before in enumerate(STATUSES)} | {UNKNOWN: None, UNSAID: None}
-            suspicious[code] = sum(bit for bit, before in states.items() if _suspicious(before, event, design))
+            suspicious[code] = sum(bit for bit, before in states.items() if _suspicious(before, event))
             if event.op == "create":
                 left[code] = left[code] if event.after else UNSAID
                 suspicious[code] |= UNSAID
@@ -82,7 +81,7 @@ class Tables:
         return cls(left, suspicious, again, clears, polls)
 
 
-def _suspicious(before: str | None, event: Event, design: Design | None) -> bool:
+def _suspicious(before: str | None, event: Event) -> bool:
     """Whether the judge could find a law broken by this event, whatever came before that status."""
     after = event.after
     if event.op == "create":
@@ -93,8 +92,6 @@ def _suspicious(before: str | None, event: Event, design: Design | None) -> bool
         return True
     if before is None:
         return False
-    if design is not None and expected(design, before, event) not in (None, after):
-        return True
     if before == after:
         return False
     if before == ABSENT or (before in (W, T) and after == B) or (event.op == "write" and (before, after) == (B, S)):

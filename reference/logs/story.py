@@ -20,7 +20,6 @@ from kvlatch.reference.logs.judge import NO_PIN, QUIET, Judge
 from kvlatch.reference.logs.order import Order
 from kvlatch.reference.logs.read import BATCH, open_log
 from kvlatch.reference.story import Kind, Line, Story
-from kvlatch.spec.designs import Design
 from kvlatch.spec.schema import Profile
 
 UNNAMED: Final = "log"
@@ -32,7 +31,6 @@ def story(
     room: Room,
     *,
     profile: Profile = "first terminal wins",
-    design: Design | None = None,
     quiet: float = QUIET,
     batch: int = BATCH,
     progress: Callable[[int, int], None] | None = None,
@@ -42,7 +40,7 @@ def story(
     A fault of the log after the room's first event is in the last sentence, and ends the story. LogError if there is no
     event of the room, or none before a fault. The other arguments are as in ``check``.
     """
-    found = stories([path], [room], profile=profile, design=design, quiet=quiet, batch=batch, progress=progress)
+    found = stories([path], [room], profile=profile, quiet=quiet, batch=batch, progress=progress)
     return found[room]
 
 
@@ -51,14 +49,13 @@ def stories(
     rooms: Collection[Room],
     *,
     profile: Profile = "first terminal wins",
-    design: Design | None = None,
     quiet: float = QUIET,
     batch: int = BATCH,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[Room, Story]:
     """Tell several rooms of logs that are read as one, in one pass; LogError if one of them has no event there."""
     told = {room: _Told() for room in rooms}
-    judge, order = Judge(profile, design, quiet), Order()
+    judge, order = Judge(profile, quiet), Order()
     seen: set[Room] = set()
     fault, unit = "", "line"
     for path in paths:

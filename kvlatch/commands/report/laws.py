@@ -9,7 +9,7 @@ from kvlatch.commands import pages
 from kvlatch.commands.annotations import in_repository
 from kvlatch.commands.explore import page as explore
 from kvlatch.commands.report import Cell, Finding, Report, Section, Table, Tone, anchors
-from kvlatch.reference.laws import LAWS, Broken, Judgement, Kept, NotJudged
+from kvlatch.reference.laws import SAYS, Broken, Judgement, Kept, NotJudged
 from kvlatch.reference.played import is_played
 from kvlatch.spec.traces import Trace, TraceError
 
@@ -77,7 +77,7 @@ def _finding(one: Judgement, answer: Broken, anchor: str, timelines: Sequence[Fi
     file = in_repository(answer.file) or answer.file
     place = "" if file is None else f"{file}, line {answer.line}" if answer.line else file
     return Finding(
-        anchor, one.name, LAWS[one.law], answer.sentence, answer.text, answer.again, place,
+        anchor, one.name, SAYS[one.law], answer.sentence, answer.text, answer.again, place,
         None if answer.trace is None else _run(answer.trace, answer.sentence),
         see={room.anchor: f"The timeline of {room.name}" for room in timelines if one.name in room.breaks},
     )  # fmt: skip

@@ -14,13 +14,12 @@ from kvlatch.reference.logs.files import File
 from kvlatch.reference.logs.report import Report
 from kvlatch.reference.logs.story import stories
 from kvlatch.reference.story import text
-from kvlatch.spec.designs import Design
 
 _WORST: Final = 5
 """Rooms that are shown because they break most laws; besides them, the first room of each broken law."""
 
 
-def worst(report: Report, paths: Sequence[Path | str], design: Design | None) -> tuple[Finding, ...]:
+def worst(report: Report, paths: Sequence[Path | str]) -> tuple[Finding, ...]:
     """The rooms that break most laws and the first one of each law, told from a second pass over the logs.
 
     None if a log is a pipe, which cannot be read again.
@@ -36,7 +35,7 @@ def worst(report: Report, paths: Sequence[Path | str], design: Design | None) ->
     rooms = list(dict.fromkeys([*most, *first.values()]))
     if not rooms or not all(File.of(path).regular for path in paths):
         return ()
-    told = stories(paths, rooms, profile=report.profile, design=design, quiet=report.quiet)
+    told = stories(paths, rooms, profile=report.profile, quiet=report.quiet)
     names = [name_of(room) for room in rooms]
     return tuple(
         Finding(

@@ -153,7 +153,7 @@ class Batch:
         return any(self.in_order(order) == got for order in permutations(range(len(self.room))))
 
 
-LOG: Final = rooms.Tables.of(DESIGNS["latch"])
+LOG: Final = rooms.Tables.of()
 LOOKED: Final = 0b11101  # both terminal statuses, WaitingForInput and Transferring
 TABLES: Final[dict[Merge, Any]] = {merge: table(merge) for merge in (first_terminal_wins, failure_overrides)}
 MERGES: Final[dict[Merge, Array]] = {

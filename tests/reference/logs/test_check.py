@@ -18,7 +18,6 @@ from kvlatch.reference.logs.files import File
 from kvlatch.reference.logs.laws import PROFILES
 from kvlatch.reference.logs.parts import Part
 from kvlatch.reference.logs.report import Report
-from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.schema import Profile
 from tests.reference.logs.log_files import WRITERS, Row, arrow_file, arrow_table, ndjson, parquet, rows_of
 
@@ -87,18 +86,6 @@ def test_the_profile_decides_about_a_late_failure(tmp_path: Path, profile: Profi
     assert laws == (["success-not-overwritten"] if profile == "first terminal wins" else [])
 
 
-def test_a_named_design_adds_its_merge(tmp_path: Path) -> None:
-    """A write that leaves what the named design would not is reported with what its merge makes of it."""
-    path = ndjson(tmp_path / "log", [
-        {"room": 1, "op": "write", "incoming": "Transferring", "status": "Transferring"},
-        {"room": 1, "op": "abort", "status": "Transferring"},
-    ])  # fmt: skip
-    assert check(path).laws == {}
-    report = check(path, design=DESIGNS["sglang-0.5.23"])
-    assert (report.laws, report.exit_code) == ({"merge": 1}, 1)
-    assert report.violations[0].sentence.endswith("In sglang-0.5.23, Failed written over Transferring leaves Failed.")
-
-
 # --------------------------------------------------------------------------------------------------------------------
 # Formats
 
@@ -131,19 +118,17 @@ events = st.fixed_dictionaries(
     write=st.sampled_from(WRITERS),
     numbers=st.booleans(),
     profile=st.sampled_from(PROFILES),
-    design=st.sampled_from([None, *DESIGNS.values()]),
 )
 def test_any_log_means_the_same_in_every_format_and_batch_screened_or_not(
     tmp_path: Path, rows: list[Row], batch: int, write: Callable[..., Path], numbers: bool, profile: Profile,
-    design: Any,
 ) -> None:  # fmt: skip
     """What the judge finds event by event in lines is what comes out of the screen, whatever the format and batches."""
-    text = check(ndjson(tmp_path / "text", rows), batch=batch, profile=profile, design=design)
+    text = check(ndjson(tmp_path / "text", rows), batch=batch, profile=profile)
     path = write(tmp_path / "columns", arrow_table(rows, numbers=numbers))
     assert text.engine == "judge"
-    whole = check(path, batch=41 - batch, profile=profile, design=design, engine="judge")
+    whole = check(path, batch=41 - batch, profile=profile, engine="judge")
     assert told(whole) == told(text)
-    screened = check(path, batch=41 - batch, profile=profile, design=design)
+    screened = check(path, batch=41 - batch, profile=profile)
     assert screened.engine == "numpy"
     for one in ("found", "counts", "final"):
         assert told(screened)[one] == told(text)[one], one

@@ -4,9 +4,7 @@ from itertools import product
 
 from kvlatch.reference.logs.codes import CODES, EVENTS, SILENT, UNOBSERVED, UNSAID, decode, encode
 from kvlatch.reference.logs.events import LIVE, STATUSES, TABLE_OPS
-from kvlatch.reference.logs.laws import Seen, broken_in, expected
-from kvlatch.spec.designs import DESIGNS
-from kvlatch.spec.merges import KEEP
+from kvlatch.reference.logs.laws import Seen, broken_in
 from kvlatch.spec.status import KVPoll
 
 
@@ -32,14 +30,3 @@ def test_live_statuses_are_those_that_pin_an_idle_request() -> None:
     """LIVE agrees with the property no-pin: in the inflight queue, with every thread idle, they are the pinned ones."""
     pinned = [status.name for status in KVPoll if "no-pin" in broken_in(Seen(status.name, phase="inflight"))]
     assert pinned == list(LIVE)
-
-
-def test_what_a_merge_leaves_is_what_the_design_says() -> None:
-    """For each design, status and write; behind a tombstone only a create is held against the merge."""
-    for design, before, incoming in product(DESIGNS.values(), KVPoll, KVPoll):
-        stored = design.merge(before, incoming)
-        write = decode(encode(TABLE_OPS.index("write"), incoming, before))
-        assert expected(design, before.name, write) == (before if stored == KEEP else KVPoll(stored)).name
-    late = decode(encode(TABLE_OPS.index("write"), KVPoll.WaitingForInput, STATUSES.index("Absent")))
-    assert expected(DESIGNS["latch"], "Absent", late) is None
-    assert expected(DESIGNS["fix-a"], "Absent", late) == "WaitingForInput"

@@ -18,7 +18,6 @@ from kvlatch.reference.logs.read import is_log
 from kvlatch.reference.logs.rooms import Tables
 from kvlatch.reference.logs.story import story
 from kvlatch.reference.story import Story, mermaid, text
-from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.schema import Profile
 from tests.reference.logs.log_files import arrow_file, ndjson, parquet
 
@@ -92,13 +91,11 @@ def test_it_prints_as_a_sequence_diagram() -> None:
     assert (lines[fatal - 1], lines[fatal + 1]) == ("  rect rgba(255, 0, 0, 0.2)", "  end")
 
 
-def test_profile_and_design_are_those_of_check(tmp_path: Path) -> None:
-    """A late failure is fatal where the first terminal status wins; a write is held against a design's merge."""
+def test_the_profile_is_that_of_check(tmp_path: Path) -> None:
+    """A late failure is fatal where the first terminal status wins."""
     path = ndjson(tmp_path / "log", [{"room": 5, "op": "poll", "status": "Success"},
                                      {"room": 5, "op": "abort", "status": "Failed"}])  # fmt: skip
     assert [story(path, 5, profile=profile).fatal for profile in PROFILES] == [3, None]
-    told = story(path, 5, profile="failure overrides", design=DESIGNS["latch"])
-    assert told.sentence.startswith("Line 3: Failed over Success (abort) breaks merge: In latch, Failed written over")
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -144,7 +141,7 @@ def test_each_event_of_a_room_is_told_once_and_the_verdict_is_that_of_check(
 
 def test_a_poll_that_repeats_what_is_known_is_never_suspicious() -> None:
     """So the decisive event is never one of those that are folded into the line of another."""
-    suspicious = Tables.of(DESIGNS["latch"]).suspicious
+    suspicious = Tables.of().suspicious
     repeats = [
         int(suspicious[code]) & (1 << STATUSES.index(event.status))
         for code, event in enumerate(EVENTS)

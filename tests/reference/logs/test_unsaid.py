@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from kvlatch.spec.designs import DESIGNS
 from tests.reference.logs.log_files import Row
 from tests.reference.logs.test_judge import BOOT, CLEAR, DONE, LIFE, WAIT, answers, broken, of
 
@@ -14,7 +13,7 @@ from tests.reference.logs.test_judge import BOOT, CLEAR, DONE, LIFE, WAIT, answe
 
 @pytest.mark.parametrize("op", ["write", "abort"])
 def test_after_a_write_that_was_not_observed_the_status_is_not_known(tmp_path: Path, op: str) -> None:
-    """Nothing is concluded from the status before it: no jump to Success, no overlap, no merge, no pin."""
+    """Nothing is concluded from the status before it: no jump to Success, no overlap, no pin."""
     hidden = {"op": op} | ({"incoming": "WaitingForInput"} if op == "write" else {})
     known = [{**row, "room": 1} for row in LIFE]
     assert "success-complete" in broken(of(tmp_path, *known, BOOT, DONE))
@@ -24,10 +23,6 @@ def test_after_a_write_that_was_not_observed_the_status_is_not_known(tmp_path: P
     late = [{**row, "room": 1, "time": 1000.0} for row in LIFE]
     assert "settlement" in broken(of(tmp_path, {**BOOT, "time": 0}, *late))
     assert "settlement" not in broken(of(tmp_path, {**BOOT, "time": 0}, {**hidden, "time": 1}, *late))
-    stored = {"op": "write", "incoming": "Success", "status": "Failed"}
-    latch = DESIGNS["latch"]
-    assert "merge" in of(tmp_path, BOOT, stored, design=latch).laws
-    assert "merge" not in of(tmp_path, BOOT, hidden, stored, design=latch).laws
 
 
 def test_a_wake_up_that_was_not_observed_is_not_lost(tmp_path: Path) -> None:
