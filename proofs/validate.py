@@ -134,7 +134,10 @@ def _answer(
             if instance is not shape.instances[-1]:
                 answers.pop()
     unjudged = [answer for answer in answers if isinstance(answer, Unjudged)]
-    return unjudged[0] if unjudged else max((a for a in answers if isinstance(a, Refused)), key=lambda a: a.explained)
+    if unjudged:
+        return unjudged[0]
+    furthest = max((answer for answer in answers if isinstance(answer, Refused)), key=lambda answer: answer.explained)
+    return attrs.evolve(furthest, could=tuple(map(shape.as_logged, furthest.could)))
 
 
 def _all_cleared(events: Sequence[Event]) -> bool:
@@ -154,6 +157,17 @@ class _Shape:
     instances: tuple[Instance, ...]
     workers: dict[str, int]
     chunks: dict[int, int]
+
+    def as_logged(self, line: str) -> str:
+        """A line of the spec with the log's own names of workers, and its numbers of chunks."""
+        words = line.split(" ")
+        workers, chunks = ({number: name for name, number in some.items()} for some in (self.workers, self.chunks))
+        if f"{words[0]} " == _WORKER:
+            words[:2] = [str(workers.get(int(words[1]), f"{_WORKER}{words[1]}"))]
+        if "chunk" in words:
+            at = words.index("chunk") + 1
+            words[at] = str(chunks.get(int(words[at]), words[at]))
+        return " ".join(words)
 
 
 def _shape(events: Sequence[Event], says_last: bool) -> _Shape | Unjudged:

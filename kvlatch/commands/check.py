@@ -88,6 +88,11 @@ def check(
         how: dict[str, Any] = {
             "profile": profile, "quiet": quiet, "engine": engine, "only": only, "rooms": rooms, "since": since,
         }  # fmt: skip
+        runs = None
+        if chosen is not None:
+            from kvlatch.commands.check_runs import Runs
+
+            runs = Runs.of(paths, chosen, atomicity, rooms)
         with progress(", ".join(logs)) as done:
             if on is not None:
                 refuse(("follow",), "with --on: a cluster checks logs that are whole")
@@ -101,11 +106,6 @@ def check(
         raise Failure(str(error), USAGE) from error
     except LogError as error:
         raise Failure(str(error), error.exit_code) from error
-    runs = None
-    if chosen is not None:
-        from kvlatch.commands.check_runs import Runs
-
-        runs = Runs.of(paths, chosen, atomicity, rooms)
     timelines: tuple[Finding, ...] = ()
     if html is not None:
         from kvlatch.commands.report.rooms import worst

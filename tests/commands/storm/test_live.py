@@ -131,14 +131,18 @@ def test_with_latch_every_request_has_an_ending_when_a_part_is_killed(fault: str
 
 
 def test_with_latch_a_full_queue_and_clients_that_never_read_do_no_harm(tmp_path: Path) -> None:
-    """Computed chunks wait for a worker, unread answers for nobody."""
-    few = ("--queue", "1", "--unread", "10", "--hits", "0")
+    """Computed chunks wait for a worker, unread answers for nobody; and every room is a run of latch, as stormed."""
+    few = ("--queue", "1", "--unread", "10", "--hits", "0", "--chunks", "1", "4")
     code, report, _ = storm(tmp_path / "out", "--build", "latch/cas", *few, *SMALL)
     (run,) = report["runs"]
     accounted(run)
     assert [request["detail"] for request in run["requests"]].count("never read its answer") == 10
     assert run["counts"]["wrong_digests"] == 0
     assert code in (0, 3)  # with so few chunks on their way the race may not fire
+    is_run = ("check", str(tmp_path / "out" / "latch-cas-1" / "prefill.ndjson"), "--only", "run-of-design", "--design")
+    (judged,) = json.loads(kvlatch(*is_run, "latch", "--json").stdout)["judgements"]
+    assert (judged["verdict"], judged["looks"]) == ("kept", run["counts"]["sent"])
+    assert kvlatch(*is_run, "sglang-0.5.23").returncode == 1  # which does not mark a room again for each chunk
 
 
 def children(pid: int) -> list[int]:
