@@ -1,4 +1,6 @@
-"""Check a batch of mutants of a log: ``python -m tests.reference.logs.fuzz LOG MUTANT BATCH COUNT``.
+"""Check a batch of mutants of a log: ``python -m tests.reference.logs.fuzz READER LOG MUTANT FROM COUNT``.
+
+READER is `check`, or `convert` for what an engine says by itself. Mutants are numbered, and begin with FROM.
 
 A process of its own; exit 0 if each got an answer or one line. A fork would be quicker, and stand still where Arrow's
 threads hold a lock.
@@ -6,13 +8,19 @@ threads hold a lock.
 
 from __future__ import annotations
 
+import json
 import random
 import resource
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from kvlatch.reference.logs.check import check
-from kvlatch.reference.logs.events import LogError
+from kvlatch.reference.logs.converting.digest import Digest
+from kvlatch.reference.logs.converting.read import converted
+from kvlatch.reference.logs.events import VERSIONS, LogError, Names
+from kvlatch.reference.logs.parse import event_of
 
 MEMORY = 4 << 30
 """Bytes of address space: a length that was mutated into terabytes is refused, not tried."""
@@ -42,17 +50,28 @@ def most_in_memory() -> int:
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
 
 
+def convert(path: Path) -> None:
+    """Convert a file as `kvlatch convert` does; each event must be one that `kvlatch check` takes."""
+    digest = Digest("line")
+    for number, said in enumerate(converted([path], None, None, digest), 2):
+        event_of(number, json.loads(json.dumps(said)), Names(), VERSIONS[-1])
+    json.dumps([*digest.lines(), digest.members()])
+
+
+READERS: Final[dict[str, Callable[[Path], object]]] = {"check": check, "convert": convert}
+
+
 def main() -> None:
     """Write down the seed of each mutant before it is checked, so that the one which ends the process is known."""
-    log, path = Path(sys.argv[1]), Path(sys.argv[2])
-    batch, count = int(sys.argv[3]), int(sys.argv[4])
+    reader, log, path = READERS[sys.argv[1]], Path(sys.argv[2]), Path(sys.argv[3])
+    first, count = int(sys.argv[4]), int(sys.argv[5])
     data = log.read_bytes()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    for seed in range(batch * count, (batch + 1) * count):
+    for seed in range(first, first + count):
         path.with_suffix(".seed").write_text(str(seed))
         path.write_bytes(mutated(data, random.Random(seed)))  # noqa: S311  # for no secret
         try:
-            check(path)
+            reader(path)
         except LogError as error:
             if "\n" in str(error):
                 raise
