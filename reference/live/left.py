@@ -59,7 +59,8 @@ class Left:
                 if role == "prefill" and rank < len(self.logs):
                     figures["lost_failures"] = self.logs[rank].laws.get(_LOST, 0)
                 tables = {name: count for name, count in ledger["left"].items() if count and name != "request_status"}
-                yield Rank(part(role, rank), figures, tables)
+                stays = {name: tuple(rooms) for name, rooms in ledger["stays"].items() if rooms}
+                yield Rank(part(role, rank), figures, tables, stays)
 
     def counts(self, done: Sequence[Request], idle: float) -> Counts:
         """All figures; what was in the queue before the storm is not counted."""

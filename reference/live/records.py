@@ -35,7 +35,8 @@ HARM: Final = (
 """The counts that should be 0."""
 _TWICE: Final = ("starved", "pages_left")
 """... and what says something else about requests that are counted by another of them already."""
-FORMAT: Final = 4
+HELD: Final = "held"
+FORMAT: Final = 5
 """The version of ``report.json``, under the key ``kvlatch-storm``."""
 
 
@@ -108,6 +109,31 @@ class PinnedRoom:
     """The command that draws its thread table."""
 
 
+@attrs.frozen
+class BrokenRoom:
+    """A room in which an event log shows a law broken, or that has leaked: what it says, and how to see it.
+
+    ``show`` are commands, one for each log that tells a part of it.
+    """
+
+    room: int
+    law: str
+    says: str
+    show: tuple[str, ...]
+
+
+@attrs.frozen
+class Traces:
+    """What the event logs of a run show together: the command that names all, how many rooms, and some of them.
+
+    Among those are rooms that stay with an engine after the drain: held, or in a table although they are over.
+    """
+
+    check: str
+    rooms: int
+    shown: tuple[BrokenRoom, ...]
+
+
 @attrs.frozen(kw_only=True)
 class Counts:
     """The figures of a run. None is what cannot be known of a build that is not ours.
@@ -149,12 +175,14 @@ class Rank:
     """One rank of an engine after the drain: ``part`` is prefill, or prefill rank 1, and so on.
 
     ``figures`` are those of :class:`Counts` that a rank has by itself; ``leaks`` the entries of rooms that are over, by
-    the table that they are in.
+    the table that they are in. ``stays`` has the first rooms of each table of the engine that are over and still in it,
+    and under :data:`HELD` those that it has not answered.
     """
 
     part: str
     figures: Mapping[str, int]
     leaks: Mapping[str, int]
+    stays: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -174,7 +202,8 @@ class Run:
     what is pinned is what it shows beyond that. ``requests`` are those of the storm and, with numbers below 0, of the
     baseline. ``deadline`` is how long the drain may take, and ``longest`` what it was derived from: the longest request
     that completed; ``drained`` is when the gauge came back to ``idle``, None if it did not. ``faults`` are those that
-    the storm provoked; ``left_behind`` names processes that did not end and ports that stayed open.
+    the storm provoked; ``left_behind`` names processes that did not end and ports that stayed open. ``traces`` are of
+    published code, whose logs both engines write.
     """
 
     role: Role
@@ -196,6 +225,7 @@ class Run:
     interrupted: bool = False
     deaths: tuple[Death, ...] = ()
     ranks: tuple[Rank, ...] = ()
+    traces: Traces | None = None
 
     @property
     def harm(self) -> int:

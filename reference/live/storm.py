@@ -22,16 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kvlatch.reference.live.clients import Clients
 from kvlatch.reference.live.left import Left
 from kvlatch.reference.live.load import POLITE, ROUNDS, Ask, Load, prompt, rounds
-from kvlatch.reference.live.records import (
-    Build,
-    Metric,
-    Phase,
-    PhaseName,
-    PinnedRoom,
-    Request,
-    Role,
-    Run,
-)
+from kvlatch.reference.live.records import Build, Metric, Phase, PhaseName, PinnedRoom, Request, Role, Run
 from kvlatch.reference.live.settings import SCHEDULER, EngineRole, Rules, Settings
 from kvlatch.reference.live.system import Part, Subject, System
 from kvlatch.reference.logs.check import check
@@ -258,7 +249,7 @@ class Storm:
             async with self._phase("storm", phases, start):
                 await self._until_stop(self._storm(clients, rounds(self.load, self.seed, chunk_tokens)))
             longest = _longest(clients.done)
-            deadline = max(_LEAST_DRAIN, _PATIENCE * longest, self._own_deadline())
+            deadline = max(_LEAST_DRAIN, _PATIENCE * longest, self._own_deadline)
             async with self._phase("drain", phases, start):
                 drained = await self._drain(watch, idle, deadline)
         left = await self._look(watch)
@@ -363,17 +354,16 @@ class Storm:
             await asyncio.sleep(_SAMPLE)
         return None
 
+    @property
     def _own_deadline(self) -> float:
-        """Published code gives up by itself what decode never asks for: then it is not stuck."""
+        """Published code gives up by itself what decode never asks for: till then it is not stuck."""
         settings = self.target.settings
         return _PATIENCE / 2 * settings.bootstrap_timeout if settings and self.target.build.published else 0.0
 
     async def _through(self) -> bool:
         """Whether published code has answered every request; of other builds, the queue says enough."""
-        if not self.target.build.published:
-            return True
         ledgers = await self.target.ledger(), await self.target.decode_ledger()
-        return not any(ledger and ledger["waiting"] for ledger in ledgers)
+        return not self.target.build.published or not any(ledger and ledger["waiting"] for ledger in ledgers)
 
     async def _look(self, watch: _Watch) -> Left:
         """What is there after the drain: both ledgers, and what the event log shows."""

@@ -6,7 +6,6 @@ Names and details may come from a foreign server (``pages.py``); the page's cont
 from __future__ import annotations
 
 import json
-import shlex
 from typing import Final
 
 from kvlatch.commands import pages
@@ -16,6 +15,7 @@ from kvlatch.commands.storm.report import (
     UNKNOWN,
     cautions,
     chance,
+    check_command,
     counted,
     doubts,
     groups,
@@ -24,7 +24,7 @@ from kvlatch.commands.storm.report import (
     remarks,
     window,
 )
-from kvlatch.reference.live.records import Conclusion, Run, Storm
+from kvlatch.reference.live.records import Conclusion, Storm
 
 _TONES: Final[dict[Conclusion, str]] = {
     "treatment fixes it": "good",
@@ -67,7 +67,8 @@ def html(storm: Storm) -> str:
         held=held(storm),
         doubts=doubts(storm),
         shown=ROOMS_SHOWN,
-        check=_check_command,
+        check=check_command,
+        any_broken=any(run.traces is not None and run.traces.shown for run in storm.runs),
         any_pinned=any(run.counts.pinned or run.pinned for run in storm.runs),
         any_fault=any(run.faults or run.left_behind for run in storm.runs),
         settings={
@@ -79,8 +80,3 @@ def html(storm: Storm) -> str:
 def _finalize(value: object) -> object:
     """How the template shows what it is given."""
     return UNKNOWN if value is None else pages.shown(value)
-
-
-def _check_command(run: Run) -> str | None:
-    """The command that checks the log of a run."""
-    return None if run.log is None else shlex.join(["kvlatch", "check", str(run.log)])

@@ -7,6 +7,7 @@ goes through :func:`kvlatch.commands.pages.printable`.
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -160,6 +161,13 @@ def remarks(group: Group) -> Iterator[str]:
         yield f"{what}, and nobody has told it; {group.total('pages_left'):,} pages have not come back"
     if leaks := group.leaks:
         yield f"leaks are {', '.join(f'{count:,} in {table}' for table, count in leaks.items())}"
+
+
+def check_command(run: Run) -> str | None:
+    """The command that checks the logs of a run."""
+    if run.traces is not None:
+        return run.traces.check
+    return None if run.log is None else shlex.join(["kvlatch", "check", str(run.log)])
 
 
 def groups(storm: Storm) -> tuple[Group, ...]:

@@ -129,6 +129,7 @@ async def _on_system(question: Question, role: Role, number: int, subject: Subje
     """Start a system, storm it, stop it."""
     from kvlatch.reference.live import storm as storms
     from kvlatch.reference.live.system import System
+    from kvlatch.reference.live.traces import traces
 
     settings = _of_engines(question)
     system = System(subject, settings, folder)
@@ -140,7 +141,8 @@ async def _on_system(question: Question, role: Role, number: int, subject: Subje
                 run = await _run(question, target, stop, role, number)
             finally:
                 await asyncio.to_thread(system.stop)
-    return attrs.evolve(run, left_behind=system.left_behind())
+    found = traces(folder, run.ranks) if run.build.published else None
+    return attrs.evolve(run, left_behind=system.left_behind(), traces=found)
 
 
 def _of_engines(question: Question) -> Settings:

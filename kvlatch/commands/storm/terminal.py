@@ -61,6 +61,22 @@ def lines(storm: Storm, width: int) -> Iterator[str]:
     if len(rooms) > ROOMS_SHOWN:
         yield ""
         yield f"and {many(len(rooms) - ROOMS_SHOWN, 'more pinned room', 'more pinned rooms')}"
+    for group in builds:
+        yield from _traces(group, width)
+
+
+def _traces(group: Group, width: int) -> Iterator[str]:
+    """Of the first run with such rooms: how many its logs accuse, the command that names them, and one of each law."""
+    run = next((run for run in group.runs if run.traces is not None and run.traces.shown), None)
+    if run is None or run.traces is None:
+        return
+    yield ""
+    accused = f"{many(run.traces.rooms, 'room breaks', 'rooms break')} a law in the logs of both engines"
+    yield from _wrapped(f"{group.label}, repetition {run.repetition}: {accused}", width)
+    yield f"  {printable(run.traces.check)}"
+    for room in {room.law: room for room in reversed(run.traces.shown)}.values():
+        yield from _wrapped(f"{room.law}: {room.says}", width)
+        yield from (f"  {printable(show)}" for show in room.show)
 
 
 def _table_of_ranks(group: Group, width: int) -> Iterator[str]:

@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
@@ -27,6 +27,7 @@ from starlette.routing import Route
 from kvlatch.reference.live import pages as kv
 from kvlatch.reference.live.journal import Noise
 from kvlatch.reference.live.load import number_of
+from kvlatch.reference.live.records import HELD
 from kvlatch.reference.live.server import (
     MODEL,
     BadRequest,
@@ -52,6 +53,11 @@ from kvlatch.reference.logs.recording.senders import watch as watch_class
 from kvlatch.reference.logs.recording.sglang import install
 from kvlatch.reference.published.stand_ins import private_stdout
 from kvlatch.spec.status import ABSENT, KVPoll
+
+_TABLES: Final = ("request_status", "transfer_infos", "failure_records", "transfer_statuses")
+"""Of a manager, by room: an entry of a request that is over has leaked."""
+_NAMED: Final = 3
+"""Rooms of each that are named."""
 
 
 class Engine:
@@ -218,15 +224,14 @@ class Engine:
         """The ledger."""
         table = dict(self.manager.request_status)
         here = set(self.scheduler.open.copy().values())
+        left = {name: set(vars(self.manager).get(name, ())) - here for name in _TABLES}
         allocator = self.scheduler.token_to_kv_pool_allocator
         common = {
             "unfit": self.watch.unfit,
             "deaths": self.watch.deaths,
             "ghosts": [str(room) for room in table if room not in here],
-            "left": {
-                name: len(set(vars(self.manager).get(name, ())) - here)
-                for name in ("request_status", "transfer_infos", "failure_records", "transfer_statuses")
-            },
+            "left": {name: len(rooms) for name, rooms in left.items()},
+            "stays": {name: sorted(map(str, rooms))[:_NAMED] for name, rooms in {HELD: here, **left}.items()},
             "pages_out": allocator.size - allocator.available_size() - self._deferred(),
             "open": sorted(map(str, here)),
             "waiting": len(self.scheduler.open),

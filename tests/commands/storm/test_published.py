@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
+import re
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from kvlatch.commands.storm.report import COUNTS, OF_UPSTREAM
 from kvlatch.reference.logs.check import check
 from kvlatch.reference.published.sglang import wheels
 from kvlatch.reference.published.wheels import CannotFetch
@@ -30,6 +37,28 @@ def storm(out: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
     return done.returncode, json.loads(report.read_text("utf-8")) if report.exists() else {}, done.stdout + done.stderr
 
 
+def on_a_terminal(out: Path, *arguments: str, columns: int = 80) -> tuple[int, dict[str, Any], str]:
+    """The same on a pseudo-terminal of that width."""
+    command = [sys.executable, "-c", "from kvlatch.commands.main import main; main()", "storm", "--out", str(out)]
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    said = b""
+    with subprocess.Popen([*command, *arguments], stdin=theirs, stdout=theirs, stderr=theirs) as running:
+        os.close(theirs)
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # how Linux says that the other end has been closed
+                break
+            if not part:
+                break
+            said += part
+        code = running.wait(LIMIT)
+    os.close(ours)
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", said.decode())
+    return code, json.loads((out / "report.json").read_text("utf-8")), text.replace("\r\n", "\n")
+
+
 def build(version: str, *overlays: str) -> str:
     """The name of a build whose wheel can be had; else the test is skipped."""
     try:
@@ -46,8 +75,11 @@ def judgements(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def test_the_first_abort_kills_the_bootstrap_thread_of_0_5_15_post1(tmp_path: Path) -> None:
-    """It is named with its error and its line, and those that hang are counted; no process is left."""
-    code, report, said = storm(tmp_path / "out", "--build", build("0.5.15.post1"), "--seed", "1", *SMALL)
+    """It is named with its error and its line, and those that hang are counted; no process is left.
+
+    All of it on a terminal of 80 columns, which has the figures of the file.
+    """
+    code, report, said = on_a_terminal(tmp_path / "out", "--build", build("0.5.15.post1"), "--seed", "1", *SMALL)
     assert code == 1, said
     (run,) = report["runs"]
     assert [death["thread"] for death in run["deaths"]] == ["bootstrap"]
@@ -59,6 +91,10 @@ def test_the_first_abort_kills_the_bootstrap_thread_of_0_5_15_post1(tmp_path: Pa
     assert report["conclusion"] == "leaves"
     assert {law for law, one in judgements(report).items() if one["verdict"] == "broken"} >= {"settlement", "no-crash"}
     assert "prefill's bootstrap thread died of AssertionError" in said
+    lines = said.splitlines()
+    for count in (*COUNTS, *OF_UPSTREAM):
+        assert f"{count.heading} {run['counts'][count.name]:,}" in [" ".join(line.split()) for line in lines], said
+    assert f"  {run['traces']['check']}" in lines
 
 
 @pytest.mark.thorough
@@ -162,5 +198,6 @@ def test_two_ranks_serve_and_are_told_apart(version: str, tmp_path: Path) -> Non
     assert run["counts"]["completed"] > 0, said
     assert run["counts"]["wrong_digests"] == 0
     assert [rank["part"] for rank in run["ranks"]] == ["prefill", "decode", "prefill rank 1", "decode rank 1"]
-    assert all(len(list((tmp_path / "out").rglob(name))) == 1 for name in ("prefill.ndjson", "prefill-rank-1.ndjson"))
+    parts = ("prefill-0", "prefill-1", "decode-0", "decode-1")
+    assert all(len(list((tmp_path / "out").rglob(f"{part}.*.ndjson"))) == 1 for part in parts)
     assert run["left_behind"] == []

@@ -21,6 +21,7 @@ from kvlatch.commands.storm import report, terminal
 from kvlatch.commands.storm.plot import blocks, describe
 from kvlatch.commands.storm.records_json import as_json, from_json
 from kvlatch.reference.live.records import (
+    BrokenRoom,
     Build,
     Conclusion,
     Counts,
@@ -34,6 +35,7 @@ from kvlatch.reference.live.records import (
     Role,
     Run,
     Storm,
+    Traces,
 )
 from tests.browser import needs_browser, visit
 
@@ -171,6 +173,7 @@ NASTY_ONE = storm(
         run("control", 1, Build(NASTY, NASTY, NASTY, NASTY)),
         pinned=(PinnedRoom(1, NASTY, NASTY, 3, NASTY, NASTY),),
         log=Path("/tmp") / "a b; rm -rf $HOME",  # noqa: S108  # only its name matters
+        traces=Traces("kvlatch check '/tmp/a b; rm -rf $HOME'", 1, (BrokenRoom(1, NASTY, NASTY, (NASTY,)),)),
         faults=(NASTY,),
         left_behind=(NASTY,),
     ),
@@ -251,7 +254,7 @@ def html(name: str) -> str:
 
 # --- The file ---------------------------------------------------------------------------------------------------------
 
-for kind in (Storm, Run, Build, Phase, Request, Counts, Metric, PinnedRoom):
+for kind in (Storm, Run, Build, Phase, Request, Counts, Metric, PinnedRoom, BrokenRoom, Traces):
     attrs.resolve_types(kind)  # Hypothesis does not read names of types
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 JSON = st.recursive(
@@ -286,7 +289,7 @@ def test_round_trip(one: Storm) -> None:
 
 def test_version_comes_first() -> None:
     """The file says in its first member what it is, and in which version."""
-    assert json.dumps(as_json(FIXES)).startswith('{"kvlatch-storm": 4, ')
+    assert json.dumps(as_json(FIXES)).startswith('{"kvlatch-storm": 5, ')
 
 
 def changed(*path: Any, to: Any = None) -> Any:
@@ -307,7 +310,7 @@ def changed(*path: Any, to: Any = None) -> Any:
     [
         ([], "no report of a storm: it has no member kvlatch-storm"),
         ({"seed": 1}, "no report of a storm: it has no member kvlatch-storm"),
-        (changed("kvlatch-storm", to=1), "kvlatch-storm is 1, and this version of kvlatch reads 4"),
+        (changed("kvlatch-storm", to=1), "kvlatch-storm is 1, and this version of kvlatch reads 5"),
         (changed("seed"), "the report lacks seed"),
         (changed("seed", to="7"), "seed is '7', not an integer"),
         (changed("seed", to=True), "seed is True, not an integer"),
@@ -656,6 +659,10 @@ def test_lines_fit(one: Storm) -> None:
     """A line is no wider than the terminal, but for a command, and no character can steer it."""
     found = list(terminal.lines(one, 80))
     commands = {f"  {shown(room.show)}" for made in one.runs for room in made.pinned}
+    for made in one.runs:
+        if made.traces is not None:
+            commands |= {f"  {shown(made.traces.check)}"}
+            commands |= {f"  {shown(show)}" for room in made.traces.shown for show in room.show}
     assert all(len(line) <= 80 for line in found if line not in commands)
     assert all(line.isprintable() for line in found)
 
@@ -696,6 +703,43 @@ def test_two_ranks_are_shown_one_by_one() -> None:
     assert "RuntimeError: state 3 for req 12345678-1 at a.py:5, and 1 more like it" in said
     single = storm(attrs.evolve(plain, ranks=ranks[:2]), conclusion="leaves", p=None)
     assert not any("by rank" in line for line in terminal.lines(single, 120))
+
+
+def test_rooms_that_a_log_accuses_are_shown_with_their_commands() -> None:
+    """On the page all that are named, on a terminal one of each law of the first such run; with the check for all."""
+    build = Build("sglang 0.5.23", None, None, "mark", published=True)
+    shown = tuple(
+        BrokenRoom(
+            n, law, f"room {n} is accused", (f"kvlatch show decode.ndjson --room {n}", f"kvlatch show p --room {n}")
+        )
+        for n, law in ((7, "one-outcome/both-ends"), (8, "one-outcome/both-ends"), (9, "leak in failure_records"))
+    )
+    fine = run("alone", 1, build, traces=Traces("kvlatch check out-1 --quiet 2", 0, ()))
+    broken = run("alone", 2, build, traces=Traces("kvlatch check out-2 --quiet 2", 12, shown))
+    one = storm(fine, broken, run("alone", 3, build), conclusion="leaves", p=None)
+    found = list(terminal.lines(one, 80))
+    assert found[found.index("  kvlatch check out-2 --quiet 2") - 1] == (
+        "sglang 0.5.23, repetition 2: 12 rooms break a law in the logs of both engines"
+    )
+    commands = [line.strip() for line in found if line.startswith("  kvlatch show")]
+    assert sorted(commands) == sorted((*shown[0].show, *shown[2].show))
+    assert "out-1" not in " ".join(found)
+    needs_live()
+    page = Page(pages.html(one))
+    commands = page.texts["pre"]
+    assert {"kvlatch check out-2 --quiet 2", *(show for room in shown for show in room.show)} <= set(commands)
+    assert "kvlatch check out-1 --quiet 2" not in commands
+
+
+@pytest.mark.parametrize("one", ALL.values(), ids=ALL)
+def test_a_narrow_terminal_shows_the_same_figures(one: Storm) -> None:
+    """Sentences and tables are broken differently, and lose nothing; the plot is drawn to the width."""
+    figures = []
+    for width in (80, 100, 200):
+        plot = set(blocks({group.label: group.runs for group in report.groups(one)}, width))
+        text = " ".join(line for line in terminal.lines(one, width) if line not in plot)
+        figures.append(set(re.findall(r"[0-9][0-9,.]*", text)))
+    assert figures[0] == figures[1] == figures[2]
 
 
 def test_terminal_plot() -> None:
