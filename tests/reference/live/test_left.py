@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvlatch.reference.live.left import Left
+from kvlatch.reference.live.records import HELD
 
 
 def ledger(**changes: Any) -> dict[str, Any]:
@@ -12,7 +13,7 @@ def ledger(**changes: Any) -> dict[str, Any]:
     left = dict.fromkeys(("request_status", "transfer_infos", "failure_records"), 0)
     empty = {"deaths": [], "ghosts": [], "open": [], "wrong": [], "waiting": 0, "pages_out": 0, "reused": 0}
     prefill = {"hits": 0, "released_early": 0, "old_chunks": 0, "ended": {"wrong digest": 0}}
-    return {**empty, **prefill, "left": left, **changes}
+    return {**empty, **prefill, "left": left, "stays": {HELD: [], **{table: [] for table in left}}, **changes}
 
 
 def test_what_decode_alone_still_holds_is_starved() -> None:
@@ -26,7 +27,9 @@ def test_what_decode_alone_still_holds_is_starved() -> None:
 
 def test_two_ranks_are_added_up_and_kept_apart() -> None:
     """A request with wrong bytes on both ranks is one request; each rank says what it has by itself."""
-    prefill = ledger(hits=2, old_chunks=1, left={"request_status": 1, "transfer_infos": 1, "failure_records": 0})
+    stays = {HELD: ["3"], "request_status": ["1"], "transfer_infos": ["2"], "failure_records": []}
+    tables = {"request_status": 1, "transfer_infos": 1, "failure_records": 0}
+    prefill = ledger(hits=2, old_chunks=1, left=tables, stays=stays)
     second = ledger(hits=3, old_chunks=4, deaths=[{"thread": "scheduler", "error": "E", "where": "a.py:1"}])
     left = Left(
         0.0, prefill, ledger(wrong=["a", "b"]), (("prefill", second), ("decode", ledger(wrong=["b", "c"])))
@@ -38,6 +41,8 @@ def test_two_ranks_are_added_up_and_kept_apart() -> None:
     assert [rank.figures["wrong_digests"] for rank in ranks.values()] == [0, 2, 0, 2]
     assert (ranks["prefill"].figures["hits"], ranks["prefill rank 1"].figures["hits"]) == (2, 3)
     assert ranks["prefill"].leaks == {"transfer_infos": 1}
+    assert ranks["prefill"].stays == {HELD: ("3",), "request_status": ("1",), "transfer_infos": ("2",)}
+    assert ranks["decode"].stays == {}
     assert [death.part for death in left.deaths] == ["prefill rank 1"]
 
 
