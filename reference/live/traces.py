@@ -57,8 +57,12 @@ def _staying(ranks: Sequence[Rank], logs: Sequence[Path]) -> Iterator[BrokenRoom
 
 def _of(node: str | None, rank: str | None, logs: Sequence[Path]) -> Sequence[Path]:
     """The logs of a node and a rank, None for all of them: the recorder's are called prefill-0.PID.ndjson."""
-    named = [(log, *log.name.split(".", 1)[0].rsplit("-", 1)) for log in logs]
-    return [log for log, of, number in named if node in (None, of) and rank in (None, number)]
+    return [log for log in logs if _is_of(log, node, rank)]
+
+
+def _is_of(log: Path, node: str | None, rank: str | None) -> bool:
+    of, _, number = log.name.split(".", 1)[0].rpartition("-")
+    return node in (None, of) and rank in (None, number)
 
 
 def _show(log: Path, room: str) -> str:
