@@ -14,8 +14,8 @@ from kvlatch.spec import decode, protocol, ranks, router, stages
 from kvlatch.spec.merges import MERGES
 from kvlatch.spec.room import ROOM
 from kvlatch.spec.schema import Protocol, Rule
-from kvlatch.spec.status import F, KVPoll, S
-from kvlatch.spec.terms import FALSE, Field, ForAll, some, where
+from kvlatch.spec.status import ABSENT, B, F, KVPoll, S
+from kvlatch.spec.terms import FALSE, Field, ForAll, Term, some, where
 
 
 def last_write_wins(current: KVPoll | None, incoming: KVPoll) -> KVPoll:
@@ -39,6 +39,16 @@ def of(base: Protocol, name: str, prop: str, says: str, *rules: Rule) -> Mutant:
 
 _released, _cleared = ROWS["release"].then[protocol.pages], ROWS["clear_status"].then[protocol.status]
 _alive = Field("alive", "worker", ("yes", "no"))
+_polls = Field("polls", "room", ("yes", "no"))
+_other = Field("other_request", "room", ("none", "lives"))
+_session = Field("session", "room", ("works", "failed"))
+_MORTAL: Final = (
+    *(attrs.evolve(rule, when=rule.when & (_polls == "yes")) for rule in protocol.SCHEDULER),
+    Rule("raise", "scheduler", "free", "free",
+         (_polls == "yes") & protocol.missing & protocol.phase.in_("boot", "inflight"), {_polls: "no"},
+         says="A poll finds no entry, and raises."),
+)  # fmt: skip
+"""A scheduler that ends when it polls a room without an entry."""
 
 IN_A_ROOM: Final = (
     Mutant(
@@ -65,6 +75,35 @@ IN_A_ROOM: Final = (
                 protocol.infos: where(protocol.infos == "none", protocol.generation_of_infos, protocol.infos),
             })
         )),
+    ),
+    of(
+        ROOM, "a poll of nothing raises", "settlement",
+        "The worker that concludes a room clears its entry as well, and a poll that finds none ends the scheduler.",
+        *_MORTAL,
+        attrs.evolve(ROWS["conclude_pop"], then={**ROWS["conclude_pop"].then, protocol.status: ABSENT}),
+    ),
+    of(
+        ROOM, "an id that is in use", "settlement",
+        "A second request is taken in while the first one lives. Whoever ends first clears the entry of both, and a "
+        "poll that finds none ends the scheduler.",
+        *(rule for rule in _MORTAL if rule.name != "reuse"),
+        attrs.evolve(
+            ROWS["reuse"], when=(protocol.phase == "boot") & (protocol.gen == "first"),
+            then={**ROWS["reuse"].then, _other: "lives"},
+        ),
+        Rule("first_ends", "scheduler", "free", "free", _other == "lives",
+             {_other: "none", protocol.status: ABSENT, protocol.infos: "none", protocol.stamp: "first",
+              protocol.first_terminal: "none"},
+             says="The first request has ended: its sender clears the entry."),
+    ),
+    of(
+        ROOM, "a session that has failed", "room-reusable",
+        "A transfer that breaks marks its session as failed, and whoever comes to that session is failed at once.",
+        attrs.evolve(ROWS["break"], then={**ROWS["break"].then, _session: "failed"}),
+        Rule("find_failed", "bootstrap", "idle", "aborting",
+             (_session == "failed") & (protocol.phase == "boot") & (protocol.status == B) & (protocol.gen == "second"),
+             {protocol.bootstrap_gen: protocol.gen},
+             says="The session has failed: its rooms are to fail."),
     ),
     of(
         ROOM, "an error ends the worker", "settlement",
@@ -156,13 +195,46 @@ _come_back = stages.STAGES.row("come_back")
 
 AT_ROUTER: Final = (
     of(
+        router.ROUTER, "one hand-off for several samples", "request-settles",
+        "A further sample of a request is sent to decode alone, for the pages that prefill holds for the first one.",
+        Rule("dispatch_sample", "router", "in an attempt", "in an attempt", router.waiting & (router.stage == "none"),
+             {router.stage: "both sent", router.decode_leg: "asked"}, per="attempt", fair=False,
+             says="The router sends decode another sample of the request."),
+    ),
+    of(
         router.ROUTER, "read under another id", "request-settles",
         "Decode tells prefill that it has read, under an id that prefill does not know.",
         attrs.evolve(router.ROUTER.row("read"), then={router.decode_leg: "has all"}),
     ),
 )  # fmt: skip
 
+_again = Field("aborted_again", "item", ("no", "yes"))
+_pins = Field("pins", "room", ("0", "1", "2"))
+_pinned_more = where(_pins == "0", "1", "2")
+_pinned_less = where(_pins == "2", "1", "0")
+
+
+def _pinning(name: str, count: Term) -> Rule:
+    row = stages.STAGES.row(name)
+    return attrs.evolve(row, then={**row.then, _pins: count})
+
+
 IN_STAGES: Final = (
+    of(
+        stages.STAGES, "a second abort is a fault", "stages-settle",
+        "The loop passes every abort on, and does not expect another one of the same request.",
+        Rule("abort_again", "request", "aborted", "aborted", stages.queued & (_again == "no"), {_again: "yes"},
+             fair=False, says="The request is aborted once more."),
+        attrs.evolve(_raise, when=_again == "yes"),
+    ),
+    of(
+        stages.STAGES, "pins without an owner", "pins-hold",
+        "Pins are a number. A retrieval lowers it, and the end of a request, which has none any more, does so again.",
+        _pinning("enter", _pinned_more),
+        _pinning("admit", _pinned_less),
+        _pinning("computed", _pinned_less),
+        attrs.evolve(stages.STAGES.row("flush"), when=_pins == "0"),
+    ),
     of(
         stages.STAGES, "an abort in flight is a fault", "stages-settle",
         "The loop takes the end of an aborted request in flight for an error of its own, and stops.",

@@ -153,8 +153,10 @@ def load(prop: str) -> list[Retelling]:
 
 
 RETOLD: Final = [told for prop in PROPS for told in load(prop)]
-IN_A_ROOM: Final = [told for told in RETOLD if told.protocol is ROOM]
-"""What there can be a log of."""
+IN_A_ROOM: Final = [
+    told for told in RETOLD if told.protocol is ROOM and (told.changed is None or told.changed.of is ROOM)
+]
+"""What there can be a log of: it has a line for no rows but those of the room."""
 REST: Final = tomllib.loads((FOLDER / "rest.toml").read_text(encoding="utf-8"))
 EACH: Final = pytest.mark.parametrize("told", RETOLD, ids=lambda told: told.ref)
 
