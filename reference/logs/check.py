@@ -8,6 +8,7 @@ about 500 in the judge.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -36,6 +37,8 @@ from kvlatch.reference.logs.rooms import DEVICE_BLOCK, Rooms, Tables
 from kvlatch.spec.schema import Profile
 
 Engine = Literal["auto", "judge", "numpy", "fast", "gpu"]
+_WHOLE: Final = (sys.maxsize, 0)
+"""The place of a last event, where the whole log has been looked at."""
 _SMALL: Final = 1 << 24
 """Bytes of columns below which loading numba takes longer than checking them with NumPy."""
 
@@ -137,6 +140,7 @@ def check(
             continue
         run.judge.log = run.order.log = number
         run.judge.source = f"{path}, " if len(paths) > 1 else ""
+        run.judge.process = run.order.process = log.process
         unit, version = log.unit, max(version, log.version)
         run.judge.declared |= log.declared
         alone = len(paths) == 1 and wanted is None and until is None and engine != "judge"
@@ -190,6 +194,7 @@ class _Screened:
     events: int = 0
     silent: int = 0
     latest: float | None = None
+    last: float | None = None
 
     @classmethod
     def of(cls, log: ColumnLog, screen: Rooms, run: _Run) -> _Screened | None:
@@ -207,17 +212,19 @@ class _Screened:
                 self.events += len(codes)
                 self.silent += int(np.count_nonzero(codes >= SILENT))
                 if part.times is not None and len(part.times) and not np.isnan(part.times).all():
-                    self.latest = max(float(np.nanmax(part.times)), self.latest or float("-inf"))
+                    timed = part.times[~np.isnan(part.times)]
+                    self.latest, self.last = max(float(timed.max()), self.latest or float("-inf")), float(timed[-1])
                 if run.progress:
                     run.progress(part.done, log.total)
         except NotATable:
             return None
         except LogError as fault:
             run.fault(fault)
-        if self.latest is not None:
-            screen.silent_since(self.latest - run.judge.quiet)
-        table = run.judge.tables[None, None] = Table(None, None, run.judge.declared | _ops(seen))
-        table.end = self.latest
+        if self.latest is not None and self.last is not None:
+            screen.silent_since(min(self.latest, self.last) - run.judge.quiet)
+        place = None, None, log.process
+        table = run.judge.tables[place] = Table(place, run.judge.declared | _ops(seen))
+        table.end, table.last, table.at = self.latest, self.last, _WHOLE
         if len(screen.suspects()):
             try:
                 for events in log.of_rooms(partial(_suspects, screen, run.part)):

@@ -78,6 +78,7 @@ class ColumnLog:
     version: int
     total: int
     declared: frozenset[str]
+    process: str | None
     columns: tuple[str, ...]
     rows: int
     """How many are read at a time."""
@@ -103,7 +104,7 @@ class ColumnLog:
         def batches(wanted: Sequence[str], most: int) -> Iterator[tuple[Any, int]]:
             return BATCHES[reads](path, pa, list(wanted), most)
 
-        return cls(path.name, version, total, ops, columns, rows, is_table, batches)
+        return cls(path.name, version, total, ops, _process(schema), columns, rows, is_table, batches)
 
     def batches(self, part: Part | None = None, until: int | None = None) -> Iterator[Batch]:
         """See ``read.Log``."""
@@ -129,7 +130,7 @@ class ColumnLog:
             others: list[Glimpse] = []
             if chosen is not None:
                 mine = chosen(rows)
-                others = _glimpses(rows, ~mine, names, self.version, pa) if glimpsed else []
+                others = _glimpses(rows, ~mine, lines[0] if lines else 0, names, self.version, pa) if glimpsed else []
                 lines = [lines[at] for at in np.flatnonzero(mine).tolist()]
                 rows = rows.filter(pa.array(mine))
             events: list[Event] = []
@@ -197,6 +198,11 @@ def _declared(path: File, schema: Any) -> frozenset[str]:
         raise LogError(f"{path}: {error}") from error
 
 
+def _process(schema: Any) -> str | None:
+    said = (schema.metadata or {}).get(b"process")
+    return None if said is None else said.decode(errors="replace")
+
+
 def _types(path: File, schema: Any) -> dict[str, str]:
     """The types of the columns; LogError if one is missing, is there twice, or cannot be right."""
     types = {name: str(schema.field(at).type) for at, name in enumerate(schema.names)}
@@ -258,8 +264,13 @@ def _in_part(part: Part, batch: Any) -> npt.NDArray[np.bool_]:
     return part.of_keys(_rooms(batch)[0])
 
 
-def _glimpses(batch: Any, chosen: npt.NDArray[np.bool_], names: Names, version: int, pa: Any) -> list[Glimpse]:
-    """What the chosen rows say of their tables, one for each kind of row, with the latest of its times."""
+def _glimpses(
+    batch: Any, chosen: npt.NDArray[np.bool_], first: int, names: Names, version: int, pa: Any
+) -> list[Glimpse]:
+    """What the chosen rows say of their tables, one for each kind of row, with its latest time, and its last.
+
+    ``first`` is the number of the first row.
+    """
     said = [name for name in ("node", "rank", "op", "status", "incoming") if name in batch.schema.names]
     columns = {}
     for name in said:
@@ -268,10 +279,17 @@ def _glimpses(batch: Any, chosen: npt.NDArray[np.bool_], names: Names, version: 
     times = _times(batch, pa)
     if times is None:
         times = np.full(batch.num_rows, np.nan)
-    columns["time"] = pa.array(times, mask=~(np.abs(times) < LONGEST_TIME))
-    kinds = pa.table(columns).filter(pa.array(chosen)).group_by(said).aggregate([("time", "max")])
-    found = (glance({**row, "time": row["time_max"]}, names, version) for row in kinds.to_pylist())
-    return [glimpse for glimpse in found if glimpse is not None]
+    untimed = ~(np.abs(times) < LONGEST_TIME)
+    columns["time"] = pa.array(times, mask=untimed)
+    columns["row"] = pa.array(np.arange(batch.num_rows), mask=untimed)
+    kinds = pa.table(columns).filter(pa.array(chosen)).group_by(said).aggregate([("time", "max"), ("row", "max")])
+    glimpses = []
+    for kind in kinds.to_pylist():
+        row = kind["row_max"]
+        glimpse = glance(first + (row or 0), {**kind, "time": kind["time_max"]}, names, version)
+        if glimpse is not None:
+            glimpses.append(glimpse._replace(at=None if row is None else float(times[row])))
+    return glimpses
 
 
 def _numbers(

@@ -137,8 +137,9 @@ def _that_count(judge: Judge) -> tuple[list[Finding], dict[str, Unsaid]]:
     unsaid: dict[str, Unsaid] = {}
     sending = {place: bool(table.ops & _TRANSFERS) for place, table in judge.tables.items()}
     for finding in judge.findings:
-        missing = finding.needs - judge.tables[finding.node, finding.rank].ops
-        elsewhere = "waiting" in finding.needs and any(sending.values()) and not sending[finding.node, finding.rank]
+        place = finding.node, finding.rank, finding.process
+        missing = finding.needs - judge.tables[place].ops
+        elsewhere = "waiting" in finding.needs and any(sending.values()) and not sending[place]
         room = name_of(finding.room, finding.node, finding.rank)
         if elsewhere:
             says = (
@@ -160,8 +161,13 @@ def _that_count(judge: Judge) -> tuple[list[Finding], dict[str, Unsaid]]:
 
 
 def _silence(table: Table, entry: Entry) -> float | None:
-    """For how long nothing has happened to an entry; None if its times are not known."""
-    return None if table.end is None or entry.moved is None else table.end - entry.moved
+    """For how long nothing has happened to an entry; None if its times are not known.
+
+    Where a clock was set back, the log did not go on for as long as its latest time says.
+    """
+    if table.end is None or table.last is None or entry.moved is None:
+        return None
+    return min(table.end, table.last) - entry.moved
 
 
 def _left_behind(judge: Judge, table: Table, room: Room, entry: Entry) -> Iterator[Finding]:

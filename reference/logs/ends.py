@@ -31,17 +31,21 @@ Side = Mapping[str | None, tuple[Entry, Life]]
 
 def both_ends(judge: Judge) -> tuple[list[Finding], int]:
     """What two nodes do not agree about, and for how many requests (on ranks of their own) they could disagree."""
-    if len({node for node, _ in judge.tables}) < 2:
+    if len({table.node for table in judge.tables.values()}) < 2:
         return [], 0
+    restarted: set[Room] = set()
     rooms: dict[Room, dict[Node, dict[str | None, Entry]]] = {}
     senders = {table.node for table in judge.tables.values() if table.sends}
     succeeds = any(table.succeeds for table in judge.tables.values())
     for table in judge.tables.values():
         for room, entry in table.entries.items():
-            rooms.setdefault(room, {}).setdefault(table.node, {})[table.rank] = entry
+            ranks = rooms.setdefault(room, {}).setdefault(table.node, {})
+            if table.rank in ranks:  # of two processes of that name: which one had the request is not known
+                restarted.add(room)
+            ranks[table.rank] = entry
     found, pairs = [], 0
     for room, nodes in rooms.items():
-        if len(nodes) != 2:
+        if len(nodes) != 2 or room in restarted:
             continue
         one, other = sorted(nodes, key=lambda node: node not in senders)
         known = one in senders and other not in senders

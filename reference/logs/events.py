@@ -133,6 +133,14 @@ def declared(header: Mapping[str, object]) -> frozenset[str]:
     return frozenset(given)
 
 
+def process_of(header: Mapping[str, object]) -> str | None:
+    """Which process writes the log, by a header's ``process``: the tables of two are two. LogError if it is no name."""
+    given = header.get("process")
+    if given is not None and type(given) not in (str, int):
+        raise LogError('"process" must be a string or an integer')
+    return None if given is None else str(given)
+
+
 def name_of(room: Room, node: str | None = None, rank: str | None = None) -> str:
     """A room as a reader knows it: ``room 7``, ``room 7 on prefill-0, rank 1``."""
     place = ", ".join([*([node] if node else []), *([f"rank {rank}"] if rank is not None else [])])

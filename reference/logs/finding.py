@@ -30,6 +30,8 @@ class Finding:
     """Which log it is in, where there are several."""
     log: int = 0
     """The number of that log, from 0."""
+    process: str | None = None
+    """The process whose table it is in, if its log says so."""
 
     def text(self, unit: str) -> str:
         """As a line: ``room 7, line 5: …``; ``room 7 is pinned: …`` where no line broke the law."""

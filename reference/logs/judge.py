@@ -50,20 +50,28 @@ NEEDS: Final = {COMPLETE: {"arrive"}, HELD: {"arrive"}, WAKEUP: {"end"}}
 """Operations without which a log that breaks a law may only be one that does not say enough."""
 
 
-class Table:
-    """The entries of one rank of one node; ``end`` is the time of its last event, ``ops`` what has been logged.
+Place = tuple[str | None, str | None, str | None]
+"""Node, rank and process of a table."""
 
-    ``sends``: chunks were queued or posted there, or decode was told something from there. ``succeeds``: a Success was
-    shown, written or concluded there, so one that is missing would have been seen.
+
+class Table:
+    """The entries of one rank of one node; ``end`` is its latest time, ``ops`` what has been logged.
+
+    ``last`` is the time of its last event, on line ``at`` (of a log): before ``end`` if the clock has been set back.
+
+    ``process`` is whose it is: that of another process of the same name begins empty. ``sends``: chunks were queued or
+    posted there, or decode was told something from there. ``succeeds``: a Success was shown, written or concluded
+    there, so one that is missing would have been seen.
     """
 
-    __slots__ = ("end", "entries", "node", "ops", "rank", "sends", "succeeds")
+    __slots__ = ("at", "end", "entries", "last", "node", "ops", "process", "rank", "sends", "succeeds")
 
-    def __init__(self, node: str | None, rank: str | None, declared: Iterable[str] = ()) -> None:
-        self.node = node
-        self.rank = rank
+    def __init__(self, place: Place, declared: Iterable[str] = ()) -> None:
+        self.node, self.rank, self.process = place
         self.entries: dict[Room, Entry] = {}
         self.end: float | None = None
+        self.last: float | None = None
+        self.at = (0, 0)
         self.ops = set(declared)
         self.sends = self.succeeds = False
 
@@ -77,13 +85,15 @@ class Judge:
 
     profile: Profile = "first terminal wins"
     quiet: float = QUIET
-    tables: dict[tuple[str | None, str | None], Table] = attrs.field(factory=dict)
+    tables: dict[Place, Table] = attrs.field(factory=dict)
     findings: list[Finding] = attrs.field(factory=list)
     looks: Counter[str] = attrs.field(factory=Counter)
     contradictions: list[tuple[int, int, str]] = attrs.field(factory=list)
     """With the log and the line of each; the first hundred, in that order."""
     declared: frozenset[str] = frozenset()
     """Operations that the log says it has, whether or not one of them occurs."""
+    process: str | None = None
+    """The process that writes the log that the events are from, if it says so."""
     source: str = ""
     """Put before the line of a finding."""
     log: int = 0
@@ -106,9 +116,10 @@ class Judge:
 
     def pass_by(self, event: Event | Glimpse) -> Table:
         """Take in only what an event says of its table: what is logged there, and how long the log goes on."""
-        table = self.tables.get((event.node, event.rank))
+        place = event.node, event.rank, self.process
+        table = self.tables.get(place)
         if table is None:
-            table = self.tables[event.node, event.rank] = Table(event.node, event.rank, self.declared)
+            table = self.tables[place] = Table(place, self.declared)
         op = event.op
         table.ops.add(op)
         if event.status in (W, T) and op in ("write", "create"):
@@ -119,6 +130,9 @@ class Judge:
             table.succeeds = True
         if event.time is not None and (table.end is None or event.time > table.end):
             table.end = event.time
+        time = event.at if isinstance(event, Glimpse) else event.time
+        if time is not None and (self.log, event.line) >= table.at:
+            table.at, table.last = (self.log, event.line), time
         return table
 
     # ----------------------------------------------------------------------------------------------------------------
@@ -299,7 +313,7 @@ class Judge:
         if life.pages == "held":
             says = f"the request is over and its pages are still held: {BY_NAME[SETTLEMENT].says}"
             self._break(table, entry, event, SETTLEMENT, "", says)
-        if life.latch == S and "tell" in table.ops and life.wire == "none":
+        if life.created and life.latch == S and "tell" in table.ops and life.wire == "none":
             says = "the request has ended as Success, nothing more will be done for it, and decode was not told"
             self._break(table, entry, event, TOLD_ONCE, "", says)
 
@@ -349,7 +363,7 @@ class Judge:
         entry.broken |= BIT[law]
         self.findings.append(
             Finding(law, event.room, table.node, table.rank, event.line, sentence, scenario, event.op, event.incoming,
-                    before, after, frozenset(needs), self.source, self.log)
+                    before, after, frozenset(needs), self.source, self.log, table.process)
         )  # fmt: skip
 
     def _contradict(self, table: Table, event: Event, entry: Entry, before: str | None, status: str) -> None:

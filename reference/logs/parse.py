@@ -68,7 +68,7 @@ def event_of(line: int, said: Mapping[str, Any], names: Names, version: int) -> 
     )  # fmt: skip
 
 
-def glance(said: Mapping[str, Any], names: Names, version: int) -> Glimpse | None:
+def glance(line: int, said: Mapping[str, Any], names: Names, version: int) -> Glimpse | None:
     """What an event says of its table, at a fifth of the price; None if that much of it is not right."""
     get = said.get
     op, status, incoming, time = get("op"), get("status"), get("incoming"), get("time")
@@ -83,12 +83,12 @@ def glance(said: Mapping[str, Any], names: Names, version: int) -> Glimpse | Non
     incoming = names.known.get(incoming) if type(incoming) in (str, int) else None
     time = float(time) if isinstance(time, int | float) and _is_time(time) else None
     if version == 1:
-        return Glimpse(None, None, op, status, incoming, time)
+        return Glimpse(None, None, op, status, incoming, time, line, time)
     node, rank = get("node"), get("rank")
     if not all(value is None or type(value) in (str, int) for value in (node, rank)):
         return None
     node, rank = (None if value is None else str(value) for value in (node, rank))
-    return Glimpse(node, rank, op, status, incoming, time)
+    return Glimpse(node, rank, op, status, incoming, time, line, time)
 
 
 def _status(value: object, field: str, known: Mapping[object, str]) -> str:

@@ -26,7 +26,8 @@ _KEPT: Final = (1 << 31) - 1
 class Glimpse(NamedTuple):
     """What an event of another part says of its table.
 
-    ``status`` is what the table showed, ``incoming`` what was written, told or concluded, ``time`` in seconds.
+    ``status`` is what the table showed, ``incoming`` what was written, told or concluded, ``time`` in seconds. One of
+    several events has the latest of their times, and ``at``, the time of the last one, which is on ``line``.
     """
 
     node: str | None
@@ -35,6 +36,8 @@ class Glimpse(NamedTuple):
     status: str | None
     incoming: str | None
     time: float | None
+    line: int
+    at: float | None
 
 
 class Batch(NamedTuple):

@@ -23,7 +23,7 @@ import attrs
 
 from kvlatch.reference.logs.arrow import compressed_stream
 from kvlatch.reference.logs.columns import CHUNK, ColumnLog
-from kvlatch.reference.logs.events import KEY, VERSIONS, Event, LogError, Names, Unfinished, declared
+from kvlatch.reference.logs.events import KEY, VERSIONS, Event, LogError, Names, Unfinished, declared, process_of
 from kvlatch.reference.logs.files import File
 from kvlatch.reference.logs.parse import Fault, event_of, glance
 from kvlatch.reference.logs.parts import Batch, Glimpse, Part
@@ -46,7 +46,7 @@ BROKEN_STREAM: Final = (OSError, EOFError, zlib.error)
 class Log(Protocol):
     """An opened log. ``unit`` is what its events are numbered by, ``total`` its size in bytes or rows (0: unknown).
 
-    ``declared`` are the operations that it says it has.
+    ``declared`` are the operations that it says it has, ``process`` is which process writes it, if it says so.
     """
 
     @property
@@ -59,6 +59,8 @@ class Log(Protocol):
     def total(self) -> int: ...
     @property
     def declared(self) -> frozenset[str]: ...
+    @property
+    def process(self) -> str | None: ...
 
     def batches(self, part: Part | None = None, until: int | None = None) -> Iterator[Batch]:
         """The events of a part of the rooms, or of all of them, before a line. Can be gone through once.
@@ -126,6 +128,7 @@ class TextLog:
     version: int
     total: int
     declared: frozenset[str]
+    process: str | None
     names: Names
     _file: IO[bytes]
     _header: int
@@ -139,14 +142,14 @@ class TextLog:
         file, text = opened(source, start), b""
         try:
             text = file.readline(_LONGEST_LINE)
-            version, names, ops = _header(text)
+            version, names, ops, process = _header(text)
         except (LogError, *BROKEN_STREAM) as error:
             file.close()
             said = str(error) if isinstance(error, LogError) else f"cannot be unpacked: {error}"
-            cut = isinstance(error, EOFError) or (b"{".startswith(text[:1]) and not text.endswith(b"\n"))
+            cut = isinstance(error, LogError) and b"{".startswith(text[:1]) and not text.endswith(b"\n")
             raise (Unfinished if cut else LogError)(f"{source}, line 1: {said}") from error
         total = 0 if start.startswith((_GZIP, _ZSTD)) else source.size
-        return cls(source.name, version, total, ops, names, file, len(text), batch, follow)
+        return cls(source.name, version, total, ops, process, names, file, len(text), batch, follow)
 
     def batches(self, part: Part | None = None, until: int | None = None) -> Iterator[Batch]:
         """See :class:`Log`. The file is closed at the end."""
@@ -170,9 +173,7 @@ class TextLog:
                         fault = f"{self.path}, line {line}: {error}"
                         break
                     except BROKEN_STREAM as error:
-                        cut = isinstance(error, EOFError)
-                        says = _UNFINISHED if cut else "cannot be read any further"
-                        fault = f"{self.path}, after line {line}: {says}: {error}"
+                        fault = f"{self.path}, after line {line}: cannot be read any further: {error}"
                         line += 1
                         break
                     except (ValueError, AttributeError, RecursionError):
@@ -190,7 +191,7 @@ class TextLog:
         """An event of the part, or what one of another part says of its table. Fault if it is neither."""
         room = said.get("room")
         mine = part is None or type(room) not in (int, str) or room in part
-        glimpse = None if mine else glance(said, self.names, self.version)
+        glimpse = None if mine else glance(line, said, self.names, self.version)
         if glimpse is not None:
             others.append(glimpse)
         else:
@@ -211,7 +212,7 @@ class TextLog:
         return text
 
 
-def _header(text: bytes) -> tuple[int, Names, frozenset[str]]:
+def _header(text: bytes) -> tuple[int, Names, frozenset[str], str | None]:
     """What the first line says; LogError if it is no header of a version that this reads."""
     header = _object(text)
     if not isinstance(header, dict) or KEY not in header:
@@ -221,7 +222,7 @@ def _header(text: bytes) -> tuple[int, Names, frozenset[str]]:
     version = header[KEY]
     if type(version) is not int or version not in VERSIONS:
         raise LogError(f"version {version!r}, and this reads versions {' and '.join(map(str, VERSIONS))}")
-    return version, Names.of(header), declared(header)
+    return version, Names.of(header), declared(header), process_of(header)
 
 
 def _object(text: bytes) -> Any:

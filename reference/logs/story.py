@@ -62,6 +62,7 @@ def stories(
         log = open_log(path, batch)
         judge.source = f"{path}, " if len(paths) > 1 else ""
         judge.declared |= log.declared
+        judge.process = order.process = log.process
         unit = log.unit
         try:
             for batched in log.batches():

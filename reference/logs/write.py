@@ -18,13 +18,16 @@ from typing import Any, Final, Self
 from kvlatch.reference.logs.events import EXPECTS, KEY, MOST_ROOM, OPS, STATUSES, VERSIONS, Room
 from kvlatch.spec.status import KVPoll
 
+_STARTED: Final = time.time_ns()
 _NAMED: Final = {None: "Absent"} | {status: status.name for status in KVPoll}
 
 
 class LogWriter:
     """Writes one process's log; safe for any number of threads. ``ops`` are the operations that it will have.
 
-    ``node`` and ``rank`` are put into every event. OSError if the file cannot be written; it must not exist yet.
+    ``node`` and ``rank`` are put into every event. ``process`` tells this process from the next one of the same name,
+    whose table begins empty; two logs of one process have the same. OSError if the file cannot be written; it must not
+    exist yet.
     """
 
     def __init__(
@@ -34,6 +37,7 @@ class LogWriter:
         *,
         node: str | None = None,
         rank: int | str | None = None,
+        process: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         if unknown := [op for op in ops if op not in OPS]:
@@ -42,7 +46,8 @@ class LogWriter:
         self._place = {name: value for name, value in (("node", node), ("rank", rank)) if value is not None}
         self._clock = clock
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
-        self._line({KEY: VERSIONS[-1], "ops": [op for op in OPS if op in self._ops]})
+        whose = process or f"{os.getpid()}-{_STARTED}"
+        self._line({KEY: VERSIONS[-1], "ops": [op for op in OPS if op in self._ops], "process": whose})
 
     def event(self, op: str, room: Room, status: KVPoll | str | None = "", **more: Any) -> None:
         """Write one event now. ``status`` is what the table shows: None for no entry, left out where nobody looked.

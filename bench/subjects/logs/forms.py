@@ -82,8 +82,20 @@ def one_sided(events: list[Event], _: random.Random) -> list[Event]:
     return [event for event in events if event["node"] == "prefill-0" and event["rank"] == 0]
 
 
+def begun(events: list[Event], draw: random.Random) -> list[Event]:
+    """Each node's log begins somewhere: what came before has been rotated away."""
+    starts = {node: draw.randrange(len(events)) for node in sorted({str(event["node"]) for event in events})}
+    return [event for i, event in enumerate(events) if i >= starts[str(event["node"])]]
+
+
+def set_back(events: list[Event], draw: random.Random) -> list[Event]:
+    """The clock is set back by an hour, or by a minute."""
+    at, by = draw.randrange(len(events)), draw.choice((60, 3600))
+    return [event | {"time": event["time"] - by * (i >= at)} for i, event in enumerate(events)]
+
+
 FORMS: Final[tuple[Form, ...]] = (
-    whole, bare, nameless, table_only, unpolled, unseen, numbers, by_process, swapped, cut, one_sided,
+    whole, bare, nameless, table_only, unpolled, unseen, numbers, by_process, swapped, cut, one_sided, begun, set_back,
 )  # fmt: skip
 KEEPS_FAULTS: Final[tuple[Form, ...]] = (whole, bare, numbers, swapped)
 """Forms in which every planted fault can still be seen."""

@@ -50,7 +50,7 @@ class Tape:
         self._stem = path
         place = {name: value for name, value in (("node", node), ("rank", rank)) if value is not None}
         self._place = "".join(f', "{name}": {json.dumps(value)}' for name, value in place.items())
-        self._header = json.dumps({"kvlatch-log": VERSION, "ops": list(ops)} | ({"about": about} if about else {}))
+        self._header = {"kvlatch-log": VERSION, "ops": list(ops)} | ({"about": about} if about else {})
         self._wall = time.time() - time.monotonic()
         self._mine = _Mine()
         self._begin()
@@ -79,7 +79,8 @@ class Tape:
                 number += 1
                 path = self._stem.with_name(f"{self._stem.name}.{os.getpid()}-{number}.ndjson")
         self.path = path
-        _write(self._file, self._header + "\n")
+        process = f"{os.getpid()}-{time.time_ns()}"
+        _write(self._file, json.dumps(self._header | {"process": process}) + "\n")
         writer = threading.Thread(
             target=_keep_writing, args=(weakref.ref(self), self._closed), name="kvlatch", daemon=True
         )

@@ -214,36 +214,6 @@ def test_a_last_line_that_is_cut_off_is_left_out(tmp_path: Path, cut: int, packe
     assert check(path, part=Part(0, 2)).merge(check(path, part=Part(1, 2))).cautions == report.cautions
 
 
-def test_a_packed_log_that_is_cut_off_is_read_to_there(tmp_path: Path) -> None:
-    """As an engine leaves it that packs its own log, and is killed."""
-    path = ndjson(tmp_path / "log", GOOD * 500)
-    packed = gzip.compress(path.read_bytes())
-    path.write_bytes(packed[:-20])
-    report = check(path)
-    assert report.error is None
-    assert report.events
-    assert len(report.cautions) == 1
-    path.write_bytes(packed[:-4] + b"\x07\x07\x07\x07")
-    assert check(path).exit_code == 2
-
-
-def test_a_line_that_is_half_written_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever it stands among those that are read together."""
-    path = ndjson(tmp_path / "log", GOOD)
-    rest = ['ll", "status": ', '"Success"}\n']
-    path.write_text(path.read_text() + '{"room": 5, "op": "po')
-
-    def grow(_: float) -> None:
-        if not rest:
-            raise KeyboardInterrupt
-        with path.open("a") as file:
-            file.write(rest.pop(0))
-
-    monkeypatch.setattr("kvlatch.reference.logs.read.time.sleep", grow)
-    report = check(path, follow=True)
-    assert (report.events, report.cautions) == (3, ())
-
-
 @pytest.mark.parametrize("last", ["never", "[1", '"room', "\0\0\0", '{"room": 5, "op": "pol"}', '{"room": 5}'])
 def test_a_last_line_that_is_no_beginning_of_an_event_is_a_fault(tmp_path: Path, last: str) -> None:
     """Whole and wrong, or not even begun."""

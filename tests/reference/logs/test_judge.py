@@ -15,13 +15,14 @@ from kvlatch.reference.logs.check import check
 from kvlatch.reference.logs.ending import ending
 from kvlatch.reference.logs.events import OPS, TABLE_OPS, Event
 from kvlatch.reference.logs.judge import Judge
+from kvlatch.reference.logs.parts import Part
 from kvlatch.reference.logs.report import Report
 from kvlatch.reference.logs.runs import Recording
 from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.model import Instance, Machine
 from kvlatch.spec.properties import BY_NAME
 from kvlatch.spec.schema import Atomicity, Network
-from tests.reference.logs.log_files import Row, ndjson
+from tests.reference.logs.log_files import Row, arrow_table, ndjson, parquet
 from tests.test_bugs import IN_A_ROOM, play
 
 LIFE: list[Row] = [
@@ -280,3 +281,77 @@ def test_a_log_that_is_being_written_is_followed(tmp_path: Path) -> None:
         rest = process.stdout.read()
         assert process.wait(timeout=300) == 1
     assert "broken      terminal-sticky" in rest
+
+
+def test_a_restart_is_no_fault_of_the_table(tmp_path: Path) -> None:
+    """A process that was killed leaves live requests, and the next one of its name begins with an empty table."""
+    said = {"node": "prefill@one", "rank": 0, "thread": "scheduler"}
+    first = [
+        {"room": 1, "op": "create", "status": "Bootstrapping", "time": 1, **said},
+        {"room": 2, "op": "create", "status": "Bootstrapping", "time": 1, **said},
+        {"room": 2, "op": "abort", "status": "Failed", "time": 2, **said},
+        {"room": 2, "op": "poll", "status": "Failed", "time": 2, **said},
+    ]
+    again = [
+        {"room": 2, "op": "create", "status": "Bootstrapping", "time": 4000, **said},
+        {"room": 2, "op": "poll", "status": "Bootstrapping", "time": 4001, **said},
+    ]
+
+    def laws(*processes: str | None) -> set[str]:
+        paths = []
+        for number, (process, rows) in enumerate(zip(processes, (first, again), strict=True)):
+            paths.append(tmp_path / f"{number}.ndjson")
+            header = {"kvlatch-log": 2} | ({"process": process} if process else {})
+            paths[-1].write_text("".join(json.dumps(row) + "\n" for row in [header, *rows]))
+        return {finding.law for finding in check(*paths).findings}
+
+    assert laws("a", "b") == set()
+    assert laws("a", "a") == laws(None, None) >= {"terminal-sticky", "settlement"}
+
+
+def test_a_clock_that_is_set_back_orders_nothing_anew(tmp_path: Path) -> None:
+    """What a thread did afterwards comes after what it did before; a line that is a little late is put in order."""
+    said = {"room": 1, "thread": "scheduler"}
+    rows = [
+        {"op": "create", "status": "Bootstrapping", "time": 5000, **said},
+        {"op": "write", "incoming": "WaitingForInput", "status": "WaitingForInput", "time": 5001, **said},
+        {"op": "abort", "status": "Failed", "time": 1402, **said},
+        {"op": "clear", "status": "Absent", "time": 1404, **said},
+        {"op": "poll", "status": "Failed", "time": 1403, **said},
+    ]
+    path = tmp_path / "log"
+    path.write_text("".join(json.dumps(row) + "\n" for row in [{"kvlatch-log": 2}, *rows]))
+    report = check(path)
+    assert not report.findings
+    assert report.moved == 1
+
+
+def test_a_log_that_begins_in_the_middle_does_not_show_what_was_told(tmp_path: Path) -> None:
+    """Decode was told before the first line; with a create it would be known that it was not."""
+    tell = {"room": 9, "op": "tell", "incoming": "Success", "request": "r"}
+    rows = [{"room": 1, "op": op, "incoming": "Success", "request": "q"} for op in ("conclude", "settle")]
+    create = {"room": 1, "op": "create", "status": "Bootstrapping", "request": "q"}
+    rows.insert(1, {"room": 1, "op": "clear", "request": "q"})
+    path = tmp_path / "log"
+    for begin, broken in (([tell], set()), ([tell, create], {"told-once"})):
+        path.write_text("".join(json.dumps(row) + "\n" for row in [{"kvlatch-log": 2}, *begin, *rows]))
+        assert {finding.law for finding in check(path).findings} == broken
+
+
+@pytest.mark.parametrize("write", [ndjson, lambda path, rows: parquet(path, arrow_table(rows))])
+@pytest.mark.parametrize("engine", ["auto", "judge"])
+def test_a_clock_that_is_set_back_makes_nobody_silent(tmp_path: Path, write: Any, engine: Any) -> None:
+    """A request that has just begun is on its way, whatever the time was before; one that hangs is found in time."""
+    rows: list[Any] = [
+        {"room": 1, "op": "create", "status": "Bootstrapping", "time": 5000.0},
+        {"room": 2, "op": "create", "status": "Bootstrapping", "time": 1400.0},
+        {"room": 3, "op": "create", "status": "Bootstrapping", "time": 1401.0},
+    ]
+    path = write(tmp_path / "log", rows)
+    whole = check(path, engine=engine)
+    assert (whole.findings, whole.running) == ((), 3)
+    parts = [check(path, engine=engine, part=Part(number, 2)) for number in range(2)]
+    assert parts[0].merge(parts[1]) == whole
+    path.unlink()
+    later = check(write(path, [*rows, {"room": 3, "op": "poll", "status": "Bootstrapping", "time": 2000.0}]))
+    assert {finding.room for finding in later.findings} == {2, 3}
