@@ -79,7 +79,7 @@ class Settings:
     the status table or a lock of the manager, by up to ``noise_seconds``: it makes a rare interleaving frequent, and
     makes none possible that was not. ``queue`` bounds the chunks that wait for a worker. ``aborts`` says which engines
     look for clients that have hung up: decode, which sends a notice; prefill, on its own; or both. ``ranks`` is how
-    many ranks each engine of published code has. Times are in seconds.
+    many ranks each engine of published code has, ``backend`` its transfer backend. Times are in seconds.
     """
 
     chunk_tokens: int = 64
@@ -97,6 +97,7 @@ class Settings:
     noise_seconds: float = 0.06
     aborts: Aborts = "decode"
     ranks: int = 1
+    backend: str = "nixl"
     seed: int = 0
 
     def chunks_of(self, prompt: str) -> int:

@@ -15,7 +15,7 @@ _RATE: Final = 20.0
 """Most requests a second to a deployment whose user does not say another rate."""
 _PAIR: Final = 2
 _OF_A_DEPLOYMENT: Final = ("metrics", "header", "label", "against", "yes")
-_OF_A_SYSTEM: Final = ("builds", "queue", "noise", "hits", "aborts", "reuse", "ranks", "faults")
+_OF_A_SYSTEM: Final = ("builds", "queue", "noise", "hits", "aborts", "reuse", "ranks", "backend", "faults")
 """Options that are about a system that is started here."""
 
 
@@ -113,6 +113,13 @@ _OF_A_SYSTEM: Final = ("builds", "queue", "noise", "hits", "aborts", "reuse", "r
     help="Published code: ranks of each engine, whose statuses upstream reduces to one.",
 )
 @click.option(
+    "--backend",
+    type=click.Choice(["nixl", "mooncake"]),
+    default="nixl",
+    show_default=True,
+    help="Published code: its transfer backend, over TCP on this machine.",
+)
+@click.option(
     "--fault",
     "faults",
     multiple=True,
@@ -129,7 +136,7 @@ _OF_A_SYSTEM: Final = ("builds", "queue", "noise", "hits", "aborts", "reuse", "r
 def storm(
     requests: int, clients: int, seconds: float, hits: int | None, rate: float | None, patience: tuple[float, float],
     chunks: tuple[int, int] | None, limit: float, unread: int, queue: int, noise: float, aborts: str,
-    reuse: bool, ranks: int, header: tuple[str, ...], faults: tuple[Any, ...], **question: Any,
+    reuse: bool, ranks: int, backend: str, header: tuple[str, ...], faults: tuple[Any, ...], **question: Any,
 ) -> int:  # fmt: skip
     """Storm a live prefill/decode system with clients that hang up, and see whether it leaves requests behind.
 
@@ -154,8 +161,9 @@ def storm(
     from kvlatch.commands.storm.run import answer
 
     upstream = published(question["builds"])
-    if (reuse or ranks > 1) and not upstream:
-        raise Failure("--reuse and --ranks are about published code: name it with --build sglang==VERSION", USAGE)
+    if (reuse or ranks > 1 or backend != "nixl") and not upstream:
+        about = "--reuse, --ranks and --backend are about published code"
+        raise Failure(f"{about}: name it with --build sglang==VERSION", USAGE)
     if hits is None:
         hits = 6 if upstream else 20
     if chunks is None:
@@ -167,7 +175,7 @@ def storm(
         )  # fmt: skip
     except ValueError as error:
         raise Failure(str(error), USAGE) from error
-    settings = {"queue": queue, "noise": noise, "aborts": aborts, "ranks": ranks}
+    settings = {"queue": queue, "noise": noise, "aborts": aborts, "ranks": ranks, "backend": backend}
     headers = dict(map(read_header, header))
     once = tuple(dict.fromkeys(faults))
     return answer(Question(load=load, settings=settings, headers=headers, faults=once, **question))

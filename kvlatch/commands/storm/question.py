@@ -85,7 +85,9 @@ def check(question: Question) -> None:
 
 def _packages(question: Question) -> None:
     here = question.url is None
-    needed = _NEEDED_HERE if here else _NEEDED
+    needed = dict(_NEEDED_HERE if here else _NEEDED)
+    if question.settings.get("backend") == "mooncake":
+        needed["mooncake"] = "mooncake-transfer-engine-non-cuda"
     missing = [package for module, package in needed.items() if importlib.util.find_spec(module) is None]
     without_nixl = here and importlib.util.find_spec(_NIXL) is None
     if not missing and not without_nixl:

@@ -40,6 +40,7 @@ from kvlatch.reference.live.server import (
     serve,
 )
 from kvlatch.reference.live.settings import SCHEDULER, EngineRole, Settings
+from kvlatch.reference.live.upstream.backend import Backend, follow_transfers
 from kvlatch.reference.live.upstream.lives import Lives
 from kvlatch.reference.live.upstream.load import SRT, Finder, load
 from kvlatch.reference.live.upstream.observe import Watch, attach
@@ -70,28 +71,30 @@ class Engine:
         self._rank = int(configuration["rank"])
         links = [socket.socket(fileno=number) for number in configuration["links"]]
         group = Group(self._rank, settings.ranks, links) if settings.ranks > 1 else None
-        given = arguments(role, self._bootstrap_port, group)
+        backend = Backend(settings.backend)
+        given = arguments(role, self._bootstrap_port, group, backend.name)
         self.finder: Finder = load(Path(configuration["code"]), replaced(given))
         install(Path(configuration["log"]).parent, role)
         upstream = importlib.import_module(f"{SRT}.managers.scheduler")
         given.disaggregation_decode_host_receive_threshold = receives_into_no_host_memory()
-        conn = importlib.import_module(f"{SRT}.disaggregation.nixl.conn")
-        vars(conn)["_normalize_kv_mem_kinds"] = _on_the_host
+        backend.on_the_host()
         for number, overlay in enumerate(configuration["overlays"]):
-            lay_over(overlay, f"overlay_{number}", upstream)
+            lay_over(overlay, f"overlay_{number}", upstream, backend)
         self.lives = Lives()
-        self.lives.follow_senders()
-        watch_class(conn.NixlKVSender)
-        watch_class(conn.NixlKVReceiver)
+        self.lives.follow_senders(backend)
+        for part in ("KVSender", "KVReceiver"):
+            watch_class(backend.get(part))
         if role == "prefill":
             if self._rank == 0:
-                self._bootstrap_server = conn.NixlKVBootstrapServer("127.0.0.1", self._bootstrap_port)
+                self._bootstrap_server = backend.get("KVBootstrapServer")("127.0.0.1", self._bootstrap_port)
             _wait_for_port(self._bootstrap_port)
         self.watch = Watch(Noise(settings.noise, settings.noise_seconds, settings.seed + self._rank))
+        wire = settings.page_seconds * settings.chunk_pages if role == "prefill" else 0.0
+        if backend.name == "mooncake":
+            follow_transfers(backend.get("KVManager"), self._begun, self.watch.ended, wire)
         threading.excepthook = self.watch.died
         self.scheduler = scheduler(upstream, settings, given, self.watch, group)
         self.manager = self._queue.kv_manager
-        wire = settings.page_seconds * settings.chunk_pages if role == "prefill" else 0.0
         queue = importlib.import_module(f"{SRT}.disaggregation.common.utils").FastQueue
         attach(self.manager, queue, self.watch, wire)
         self.lives.follow_chunks(queue, self.manager)
@@ -129,6 +132,10 @@ class Engine:
 
     def _transfer(self) -> list[Any]:
         return [waiting.req for waiting in list(self.scheduler.disagg_decode_transfer_queue.queue)]
+
+    def _begun(self, handle: int) -> None:
+        self.watch.posted(handle)
+        self.lives.transferred()
 
     def _deferred(self) -> int:
         """Pages that decode gives back when prefill has drained, or after 30 s: from 0.5.21 on, by default."""
@@ -248,11 +255,6 @@ class Engine:
         return JSONResponse({**common, **counts, "inflight": inflight, "changes": changes})
 
 
-def _on_the_host(_: object, count: int) -> list[str]:
-    """Where the buffers are: in the place of upstream's function, which says on the GPU."""
-    return ["DRAM"] * count
-
-
 def _name(status: int | None) -> str:
     return ABSENT if status is None else KVPoll(status).name
 
@@ -275,7 +277,8 @@ def main() -> None:
     role: EngineRole = configuration["role"]
     settings = Settings(**configuration["settings"])
     os.environ.update(
-        UCX_NET_DEVICES="lo", UCX_WARN_UNUSED_ENV_VARS="n", NIXL_LOG_LEVEL="FATAL", SGLANG_HOST_IP="127.0.0.1",
+        GLOG_minloglevel="2", UCX_NET_DEVICES="lo", UCX_WARN_UNUSED_ENV_VARS="n", NIXL_LOG_LEVEL="FATAL",
+        SGLANG_HOST_IP="127.0.0.1",
         SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT=f"{settings.bootstrap_timeout:g}",
         SGLANG_DISAGGREGATION_WAITING_TIMEOUT=f"{settings.waiting_timeout:g}",
     )  # fmt: skip

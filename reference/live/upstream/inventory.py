@@ -31,7 +31,8 @@ unmodified, in two processes without a GPU. This page says what is not upstream'
 compared by a test.
 
 * **Memory**: the KV pool is two NumPy arrays, an allocator of single tokens over upstream's base class, and a cache
-  without prefixes. A token is a page. What NIXL is told is on the GPU is on the host.
+  without prefixes. A token is a page. What NIXL is told is on the GPU is on the host; Mooncake's transfer engine is its
+  own, over TCP, by upstream's switch for it (`MC_FORCE_TCP`).
 * **The model**: a chunk takes a set time, and its KV is a function of prompt and position. Decode does not decode:
   it compares the bytes that have come with that function, answers, and releases.
 * **Intake**: requests and aborts get into the scheduler by a list of calls, in the place of ZMQ and a broadcast; of two
@@ -45,8 +46,8 @@ compared by a test.
   every rank has a manager, a pool and a content of its own.
 * **Metrics**: statistics, traces and upstream's reporter of metrics are silent. The gauges that are served have the
   names that upstream gives them, and are the lengths of upstream's own queues at that moment.
-* Loops without overlap; NIXL. Decode waits for a transfer as long as it does by default, 300 s; prefill for metadata
-  3 s, in the place of 300.
+* Loops without overlap; NIXL, or Mooncake with `--backend mooncake` (the lists are of NIXL). Decode waits for a transfer
+  as long as it does by default, 300 s; prefill for metadata 3 s, in the place of 300.
 
 A stub that is read as a decision stops the storm with exit code 3 and a line that names it: nothing is decided by what
 is not there. What hangs on a part that is replaced is not judged: whether memory is enough, whether a prefix is found,

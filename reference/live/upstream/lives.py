@@ -6,15 +6,12 @@ room, and a chunk is marked with the sender that has queued it.
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections import Counter
-from typing import Any, Final
+from typing import Any
 
-from kvlatch.reference.live.upstream.load import SRT
+from kvlatch.reference.live.upstream.backend import Backend
 from kvlatch.spec.status import KVPoll
-
-_SENDER: Final = "NixlKVSender"
 
 
 class Lives:
@@ -47,11 +44,10 @@ class Lives:
 
     # --- Where it is heard of ------------------------------------------------------------------------------------
 
-    def follow_senders(self) -> None:
+    def follow_senders(self, backend: Backend) -> None:
         """Every sender that is made from now on is counted; before the scheduler is made."""
         lives = self
-        package, conn = (importlib.import_module(f"{SRT}.disaggregation.nixl{part}") for part in ("", ".conn"))
-        under: Any = vars(conn)[_SENDER]
+        under: Any = backend.get("KVSender")
 
         class Sender(under):  # type: ignore[misc]  # the class is upstream's
             def __init__(self, mgr: Any, bootstrap_addr: str, bootstrap_room: int, *rest: Any, **more: Any) -> None:
@@ -66,8 +62,7 @@ class Lives:
                 finally:
                     lives._mine.sends = None
 
-        for module in (package, conn):
-            setattr(module, _SENDER, Sender)
+        backend.put("KVSender", Sender)
 
     def follow_chunks(self, queue: type, manager: Any) -> None:
         """Chunks are marked when they are put into a queue of this class, and looked at when they are transferred."""
@@ -83,7 +78,8 @@ class Lives:
             return chunk
 
         queue.put, queue.get = put_marked, get_known  # type: ignore[attr-defined]
-        manager.agent = _Agent(manager.agent, self)
+        if hasattr(manager, "agent"):
+            manager.agent = _Agent(manager.agent, self)
 
 
 class _Agent:

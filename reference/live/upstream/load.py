@@ -19,10 +19,11 @@ SRT: Final = "sglang.srt"
 _REAL: Final = re.compile(
     rf"{re.escape(SRT)}\.("
     r"disaggregation(\..*)?|environ|constants|utils\.network|managers\.(scheduler|schedule_batch)"
-    r"|mem_cache\.(common|base_prefix_cache|chunk_cache|allocator\.base))"
+    r"|mem_cache\.(common|base_prefix_cache|chunk_cache|allocator\.base)"
+    r"|distributed\.device_communicators\.mooncake_transfer_engine)"
 )
 """Upstream's own modules; every other one of sglang is a stub."""
-INSTALLED: Final = ("aiohttp", "msgspec", "nixl", "numpy", "psutil", "requests", "zmq")
+INSTALLED: Final = ("aiohttp", "mooncake", "msgspec", "nixl", "numpy", "psutil", "requests", "zmq")
 """Packages that upstream's modules get as they are; every other foreign one is a stub for them."""
 
 
@@ -76,6 +77,8 @@ def load(code: Path, replaced: Mapping[str, Mapping[str, Any]]) -> Finder:
         sys.modules[f"nixl.{name}"] = importlib.import_module(f"nixl_cu12.{name}")
     sys.modules["nixl"] = importlib.import_module("nixl_cu12")
     torch = tensors.names()
-    finder = Finder(code, {"torch": torch, "torch.distributed": vars(torch["distributed"]), **replaced})
+    finder = Finder(
+        code, {"torch": torch, "torch.cuda": tensors.CUDA, "torch.distributed": vars(torch["distributed"]), **replaced}
+    )
     sys.meta_path.insert(0, finder)
     return finder

@@ -12,13 +12,12 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from kvlatch.reference.live.journal import WORKER, Noise
-from kvlatch.reference.live.upstream.replaced import Missing
-from kvlatch.reference.live.upstream.stubs import Decision
+from kvlatch.reference.live.upstream.stubs import Decision, Missing
 from kvlatch.reference.logs.recording import containers
 from kvlatch.spec.status import KVPoll
 
@@ -95,8 +94,9 @@ class Watch:
         frames = traceback.extract_tb(arguments.exc_traceback)
         last = [frame for frame in frames if Path(frame.filename) not in _TABLES][-1]  # who has asked a table
         name = arguments.thread.name if arguments.thread is not None else "a thread"
-        if isinstance(arguments.exc_value, Decision | Missing) or "sglang" not in Path(last.filename).parts:
-            self.unfit = f"{arguments.exc_value}"  # it is our part of the engine that has failed
+        ours = next((one for one in _chain(arguments.exc_value) if isinstance(one, Decision | Missing)), None)
+        if ours is not None or "sglang" not in Path(last.filename).parts:
+            self.unfit = f"{ours or arguments.exc_value}"  # it is our part of the engine that has failed
             return
         where = "/".join(Path(last.filename).parts[-3:])
         error = f"{arguments.exc_type.__name__}: {arguments.exc_value}"
@@ -171,6 +171,13 @@ class Agent:
         return state
 
 
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and those that upstream's code was dealing with when it raised it."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
 def _is_worker() -> bool:
     return threading.current_thread().name.startswith(WORKER)
 
@@ -187,8 +194,9 @@ def attach(manager: Any, queue: type, watch: Watch, wire_seconds: float) -> None
 
     queue.get = get  # type: ignore[attr-defined]
     manager.request_status = over(manager.request_status, watch)
-    vars(manager.agent).pop(_LOOK, None)  # a transfer has ended when the slow wire says so, for the recorder too
-    manager.agent = Agent(manager.agent, watch, wire_seconds)
+    if hasattr(manager, "agent"):
+        vars(manager.agent).pop(_LOOK, None)  # a transfer has ended when the slow wire says so, for the recorder too
+        manager.agent = Agent(manager.agent, watch, wire_seconds)
 
 
 def _name_threads() -> None:

@@ -8,12 +8,13 @@ from importlib.util import module_from_spec, spec_from_file_location
 from types import SimpleNamespace
 from typing import Any, Final
 
+from kvlatch.reference.live.upstream.backend import Backend
 from kvlatch.reference.live.upstream.load import SRT
 
-_PARTS: Final = {"manager": "NixlKVManager", "sender": "NixlKVSender", "receiver": "NixlKVReceiver"}
+_PARTS: Final = {"manager": "KVManager", "sender": "KVSender", "receiver": "KVReceiver"}
 
 
-def lay_over(path: str, name: str, scheduler: Any) -> None:
+def lay_over(path: str, name: str, scheduler: Any, backend: Backend) -> None:
     """The classes `Manager`, `Sender`, `Receiver` and `Scheduler` of a file come before upstream's own.
 
     Its function `lay_over`, if it has one, is given upstream's classes first. ``scheduler`` is the module that has the
@@ -25,12 +26,11 @@ def lay_over(path: str, name: str, scheduler: Any) -> None:
     overlay: Any = module_from_spec(spec)
     sys.modules[name] = overlay
     spec.loader.exec_module(overlay)
-    package, conn = (importlib.import_module(f"{SRT}.disaggregation.nixl{of}") for of in ("", ".conn"))
     code = SimpleNamespace(
-        conn=conn,
+        conn=backend.modules[1],
         utils=importlib.import_module(f"{SRT}.disaggregation.utils"),
         scheduler=scheduler.Scheduler,
-        **{part: getattr(conn, upstream) for part, upstream in _PARTS.items()},
+        **{part: backend.get(upstream) for part, upstream in _PARTS.items()},
     )
     if hasattr(overlay, "lay_over"):
         overlay.lay_over(code)
@@ -40,5 +40,4 @@ def lay_over(path: str, name: str, scheduler: Any) -> None:
             setattr(code, part, type(under)(under.__name__, (over, under), {}))
     scheduler.Scheduler = code.scheduler
     for part, upstream in _PARTS.items():
-        for module in (package, conn):
-            setattr(module, upstream, getattr(code, part))
+        backend.put(upstream, getattr(code, part))

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from kvlatch.reference.live.settings import EngineRole
 from kvlatch.reference.live.upstream.load import SRT
 from kvlatch.reference.live.upstream.ranks import Group
+from kvlatch.reference.live.upstream.stubs import Missing
 
 ARGUMENTS: Final[dict[str, Any]] = {
     # where, and how many
@@ -31,6 +32,7 @@ ARGUMENTS: Final[dict[str, Any]] = {
     "optimistic_prefill_attempts": 0, "num_reserved_decode_tokens": 1, "speculative_algorithm": None,
     "speculative_num_draft_tokens": None, "strip_thinking_cache": False, "language_only": False,
     "sampling_mask_max_tokens": 0, "enable_pd_role_switch": False, "enable_flexkv": False, "weight_version": None,
+    "enable_trace": False, "enable_unified_memory": False,
     "disaggregation_transfer_backend": "nixl", "disaggregation_ib_device": None,
     "disaggregation_enable_kv_checksum": False, "disaggregation_decode_allocation_policy": "early",
     "disaggregation_decode_enable_radix_cache": False, "disaggregation_decode_enable_offload_kvcache": False,
@@ -45,10 +47,6 @@ GETTERS: Final = (
     "get_server_args", "get_serving", "get_spec",
 )  # fmt: skip
 _RANKS: Final = [f"get_attention_{kind}_{what}" for kind in ("tp", "cp", "dp") for what in ("size", "rank")]
-
-
-class Missing(AttributeError):
-    """Upstream's code asks for what this engine has not got: the version cannot be run, and has done nothing wrong."""
 
 
 class Arguments(SimpleNamespace):
@@ -105,7 +103,7 @@ def in_time(function: Callable[[], Any], **_: object) -> Any:
     return function()
 
 
-def arguments(role: EngineRole, bootstrap_port: int, group: Group | None = None) -> Arguments:
+def arguments(role: EngineRole, bootstrap_port: int, group: Group | None = None, backend: str = "nixl") -> Arguments:
     """The server's arguments of one rank of an engine; ``group`` are its ranks, None if it is the only one."""
     place: dict[str, Any] = {}
     if group is not None:
@@ -113,7 +111,7 @@ def arguments(role: EngineRole, bootstrap_port: int, group: Group | None = None)
         place |= {"attn_tp_size": group.size, "attn_tp_rank": group.rank}
         place["attn_tp_group"] = SimpleNamespace(cpu_group=group)
     given = {**ARGUMENTS, **place, "disaggregation_mode": role, "disaggregation_bootstrap_port": bootstrap_port}
-    return Arguments(**given)
+    return Arguments(**{**given, "disaggregation_transfer_backend": backend})
 
 
 def replaced(given: Arguments) -> dict[str, dict[str, Any]]:

@@ -21,8 +21,9 @@ from kvlatch.reference.live.upstream.load import SRT
 from kvlatch.reference.live.upstream.memory import Pool, allocator, tree_cache
 from kvlatch.reference.live.upstream.observe import Watch
 from kvlatch.reference.live.upstream.ranks import Group
-from kvlatch.reference.live.upstream.replaced import Arguments, Missing, Silent
+from kvlatch.reference.live.upstream.replaced import Arguments, Silent
 from kvlatch.reference.live.upstream.rows import end_of, extend, row_of
+from kvlatch.reference.live.upstream.stubs import Missing
 
 _IDLE: Final = 0.001
 """Seconds between two turns of a loop that has nothing to do: upstream's polls."""

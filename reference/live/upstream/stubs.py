@@ -21,6 +21,10 @@ class Decision(RuntimeError):
     """Upstream's code has read a stub as a decision."""
 
 
+class Missing(AttributeError):
+    """Upstream's code asks for what this engine has not got: the version cannot be run, and has done nothing wrong."""
+
+
 class Stub(abc.ABCMeta):
     """The type of the stubs. It derives from ABCMeta, so that a class may have a stub and an ABC as its bases."""
 

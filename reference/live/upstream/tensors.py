@@ -10,9 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvlatch.reference.live.upstream.stubs import Missing
+
 
 class Tensor(np.ndarray[Any, Any]):
     """An array with the methods of a tensor on the host."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise Missing(f"a tensor has no {name} here")
 
     def cpu(self) -> Tensor:
         """The tensor itself."""
@@ -29,6 +36,11 @@ class Tensor(np.ndarray[Any, Any]):
     def data_ptr(self) -> int:
         """The address of the first element."""
         return int(self.ctypes.data)
+
+    def copy_(self, other: Any, non_blocking: bool = False) -> Tensor:
+        """Take over the elements of another one."""
+        self[...] = other
+        return self
 
     def clone(self) -> Tensor:
         """A copy."""
@@ -79,6 +91,24 @@ def all_reduce(values: Tensor, op: str = ReduceOp.SUM, group: Any = None) -> Non
 def get_world_size(group: Any = None) -> int:
     """How many ranks a group has; a group of None has one."""
     return 1 if group is None else int(group.size)
+
+
+class Event:
+    """Something on a stream: everything is done at once here."""
+
+    def record(self, _: object = None) -> None:
+        """It has happened."""
+
+    def synchronize(self) -> None:
+        """It has happened."""
+
+
+def no_stream() -> None:
+    """There is no accelerator, and so no stream."""
+
+
+CUDA: dict[str, Any] = {"Event": Event, "current_stream": no_stream}
+"""What `torch.cuda` has of this."""
 
 
 def names() -> dict[str, Any]:

@@ -201,3 +201,20 @@ def test_two_ranks_serve_and_are_told_apart(version: str, tmp_path: Path) -> Non
     parts = ("prefill-0", "prefill-1", "decode-0", "decode-1")
     assert all(len(list((tmp_path / "out").rglob(f"{part}.*.ndjson"))) == 1 for part in parts)
     assert run["left_behind"] == []
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("version", ["0.5.15.post1", "0.5.23"])
+def test_mooncake_serves_over_tcp(version: str, tmp_path: Path) -> None:
+    """Upstream's other backend, with its own transfer engine and no device for RDMA: the right bytes come."""
+    pytest.importorskip("mooncake.engine", reason="needs mooncake-transfer-engine-non-cuda, and libibverbs for it")
+    _, report, said = storm(
+        tmp_path / "out", "--build", build(version), "--seed", "1", *SMALL, "--backend", "mooncake"
+    )  # fmt: skip
+    (run,) = report["runs"]
+    assert run["counts"]["completed"] > 0, said
+    assert run["counts"]["wrong_digests"] == run["counts"]["unaccounted"] == 0
+    assert (run["deaths"], run["left_behind"]) == ([], [])
+    (log,) = (tmp_path / "out").rglob("prefill-0.*.ndjson")
+    assert "MooncakeKVManager" in log.read_text("utf-8").splitlines()[0]
+    assert check(log).error is None

@@ -63,6 +63,11 @@ def test_without_the_extra_one_line_says_how_to_install_it(
     assert said.startswith("kvlatch: the live system needs sglang-router, nixl-cu12: pip install sglang-router && pip ")
     assert "pip install --no-deps nixl-cu12" in said
     assert said.count("\n") == 1
+    missing = {"mooncake"}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name in missing else name)
+    code, said = run("--build", "./x", "--backend", "mooncake", capsys=capsys, monkeypatch=monkeypatch)
+    hint = "mooncake-transfer-engine-non-cuda: pip install mooncake-transfer-engine-non-cuda"
+    assert (code, said) == (4, f"kvlatch: the live system needs {hint}\n")
     missing.clear()
     missing.add("httpx")
     where = ("--url", "http://127.0.0.1:9", "--metrics", "http://127.0.0.1:9/metrics")
@@ -115,8 +120,9 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--build", "./no/such/folder"], "no/such/folder: there is no such folder"),
         (["--build", "no/such.whl"], "no/such.whl: there is no such file"),
         (["--build", "latch", "--build", "latch/locked"], "refused: latch/locked and latch/locked are the same"),
-        (["--build", "latch", "--reuse"], "--reuse and --ranks are about published code"),
-        (["--build", "latch", "--ranks", "2"], "--reuse and --ranks are about published code"),
+        (["--build", "latch", "--reuse"], "--reuse, --ranks and --backend are about published code"),
+        (["--build", "latch", "--backend", "mooncake"], "--reuse, --ranks and --backend are about published code"),
+        (["--build", "latch", "--ranks", "2"], "--reuse, --ranks and --backend are about published code"),
         (["--fault", "earthquake"], "'earthquake' is not one of"),
         (["--noise", "2"], "2.0 is not in the range"),
         (["--patience", "2", "1"], "patience: the least, 2, is more than the most, 1"),

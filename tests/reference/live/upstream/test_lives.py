@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kvlatch.reference.live.upstream.backend import Backend
 from kvlatch.reference.live.upstream.lives import Lives
 
 CONN = "sglang.srt.disaggregation.nixl.conn"
@@ -53,7 +54,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         module.NixlKVSender = NixlKVSender
         monkeypatch.setitem(sys.modules, name, module)
     lives = Lives()
-    lives.follow_senders()
+    lives.follow_senders(Backend("nixl"))
     manager = SimpleNamespace(agent=Agent(), queue=Queue(), refuses=set())
     kind = type("Queue", (Queue,), {})
     manager.queue = kind()

@@ -13,8 +13,7 @@ import pytest
 
 from kvlatch.reference.live.journal import Noise
 from kvlatch.reference.live.upstream.observe import Agent, Table, Watch, attach, over
-from kvlatch.reference.live.upstream.replaced import Missing
-from kvlatch.reference.live.upstream.stubs import Decision
+from kvlatch.reference.live.upstream.stubs import Decision, Missing
 from kvlatch.reference.logs.recording import record
 from kvlatch.spec.status import KVPoll
 
@@ -198,3 +197,11 @@ def test_what_our_engine_lacks_is_not_held_against_upstream(error: Exception, fi
     """Then nothing that has happened means anything."""
     seen = died(error, tmp_path / file)
     assert (seen.unfit, seen.deaths) == (str(error), [])
+
+
+def test_what_upstream_says_when_our_engine_lacks_something_is_not_held_against_it_either(tmp_path: Path) -> None:
+    """A worker of Mooncake's raises an error of its own about whatever has ended it."""
+    error = RuntimeError("Transfer thread failed")
+    error.__context__ = Missing("the server's argument tp_size has no value here")
+    seen = died(error, tmp_path / "sglang/srt/disaggregation/mooncake/conn.py")
+    assert (seen.unfit, seen.deaths) == ("the server's argument tp_size has no value here", [])
