@@ -46,8 +46,8 @@ compared by a test.
   every rank has a manager, a pool and a content of its own.
 * **Metrics**: statistics, traces and upstream's reporter of metrics are silent. The gauges that are served have the
   names that upstream gives them, and are the lengths of upstream's own queues at that moment.
-* Loops without overlap; NIXL, or Mooncake with `--backend mooncake` (the lists are of NIXL). Decode waits for a transfer
-  as long as it does by default, 300 s; prefill for metadata 3 s, in the place of 300.
+* Loops without overlap; NIXL, or Mooncake with `--backend mooncake` (the lists are of NIXL). Decode waits for a
+  transfer as long as it does by default, 300 s; prefill for metadata 3 s, in the place of 300.
 
 A stub that is read as a decision stops the storm with exit code 3 and a line that names it: nothing is decided by what
 is not there. What hangs on a part that is replaced is not judged: whether memory is enough, whether a prefix is found,
