@@ -40,6 +40,11 @@ class Message:
     pattern: re.Pattern[str] = attrs.field(converter=_compiled)
     printed: Mapping[str, tuple[str, ...]]
 
+    @property
+    def beginning(self) -> str:
+        """The text that each such message begins with."""
+        return re.split(r"[\\(\[]", self.pattern.pattern, maxsplit=1)[0]
+
 
 MESSAGES: Final = (
     Message(
@@ -120,6 +125,8 @@ MESSAGES: Final = (
     ),
 )  # fmt: skip
 """All messages that a converter knows, but for those of the request logger (``requests.py``)."""
+BEGINNINGS: Final = tuple({message.beginning for message in MESSAGES})
+"""Whatever begins with none of them is none of these messages."""
 
 TIMED_OUT: Final = Message(
     "timed-out", "prefill", "a time-out, as the reason of a failure",

@@ -12,12 +12,22 @@ import calendar
 import re
 import time
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Final, TypeVar
 
 import attrs
 
 from kvlatch.reference.logs.converting.digest import Digest, Place, Said
-from kvlatch.reference.logs.converting.messages import ABORTED, MESSAGES, THREADS, TIMED_OUT, TOLD, Message, Side
+from kvlatch.reference.logs.converting.messages import (
+    ABORTED,
+    BEGINNINGS,
+    MESSAGES,
+    THREADS,
+    TIMED_OUT,
+    TOLD,
+    Message,
+    Side,
+)
 from kvlatch.reference.logs.converting.requests import request_of
 
 APART: Final = 2.0
@@ -130,10 +140,10 @@ class Engine:
 
     def _at(self, stamp: str, ms: str | None, rank: str | None) -> float | None:
         """The time of a line in seconds, as if it were UTC. It never goes back: clocks do, and a log does not."""
-        try:
-            at = calendar.timegm(time.strptime(stamp, "%Y-%m-%d %H:%M:%S")) + float(ms or 0)
-        except ValueError:
+        seconds = _seconds(stamp)
+        if seconds is None:
             return None
+        at = seconds + float(ms or 0)
         self._grain = 0.001 if ms else 1.0
         at = self._clock[rank] = max(at, self._clock.get(rank, at))
         self._now = max(at, self._now or at)
@@ -143,7 +153,7 @@ class Engine:
         if found := _SIDE.match(said):
             self._sides.add("prefill" if found["side"] == "prefill" else "decode")
             return
-        for message in MESSAGES:
+        for message in MESSAGES if said.startswith(BEGINNINGS) else ():
             if match := message.pattern.match(said):
                 named = match.groupdict()
                 if "room" in named:
@@ -280,6 +290,15 @@ class Engine:
         if rank is not None:
             said["rank"] = rank
         return said | {"thread": thread, "time": round(at, 3), "source": _source(place)}
+
+
+@lru_cache(1 << 10)
+def _seconds(stamp: str) -> int | None:
+    """A date and a time as seconds; None if there is no such day."""
+    try:
+        return calendar.timegm(time.strptime(stamp, "%Y-%m-%d %H:%M:%S"))
+    except ValueError:
+        return None
 
 
 def _source(place: Place) -> str:
