@@ -27,6 +27,7 @@ from kvlatch.reference.logs.entry import Entry, Life
 from kvlatch.reference.logs.events import LIVE, STATUSES, TABLE_OPS, Event, Room, name_of
 from kvlatch.reference.logs.finding import Finding
 from kvlatch.reference.logs.laws import Seen, broken_in, of_profile
+from kvlatch.reference.logs.order import LATE
 from kvlatch.reference.logs.parts import Glimpse
 from kvlatch.spec.properties import BY_NAME
 from kvlatch.spec.schema import Profile
@@ -229,7 +230,7 @@ class Judge:
         over = f" over {before}" if before else ""
         for law in self._laws_of(table, entry, event, life, status):
             sentence = f"{status}{over} ({_did(event)}) breaks {law}: {BY_NAME[law].says}"
-            if entry.time is not None and event.time is not None and event.time < entry.time:
+            if _before(event, entry):
                 self._contradict(table, event, entry, before, status)
                 return
             self._break(table, entry, event, law, "", sentence, before or "", status)
@@ -302,9 +303,10 @@ class Judge:
         if (event.peer, event.incoming) in life.told:
             says = f"decode was told {event.incoming} a second time"
         elif known and life.over and life is not entry.life and entry.life.created:
-            early = entry.time is not None and event.time is not None and event.time < entry.time
             says = (
-                "" if early else f"decode is told {event.incoming} about {life.name}, and {entry.life.name} has the id"
+                ""
+                if _before(event, entry)
+                else f"decode is told {event.incoming} about {life.name}, and {entry.life.name} has the id"
             )
         if says:
             self._break(table, entry, event, TOLD_ONCE, "", says)
@@ -378,6 +380,17 @@ class Judge:
 
 def _later(one: float | None, other: float | None) -> float | None:
     return one if other is None else other if one is None or other > one else one
+
+
+def _before(event: Event, entry: Entry) -> bool:
+    """Whether an event may have been before what the entry shows, by their times.
+
+    Not if one thread did both and its time goes back further than a line can be late: then its clock was set.
+    """
+    if entry.time is None or event.time is None or event.time >= entry.time:
+        return False
+    same = event.thread is not None and event.thread == entry.thread
+    return not (same and event.time < entry.time - LATE)
 
 
 def _did(event: Event) -> str:

@@ -324,6 +324,10 @@ def test_a_clock_that_is_set_back_orders_nothing_anew(tmp_path: Path) -> None:
     report = check(path)
     assert not report.findings
     assert report.moved == 1
+    path.unlink()
+    again = {"op": "write", "incoming": "Transferring", "status": "Transferring", "time": 1000, **said}
+    path.write_text("".join(json.dumps(row) + "\n" for row in [{"kvlatch-log": 2}, *rows[:3], again]))
+    assert "terminal-sticky" in {finding.law for finding in check(path).findings}
 
 
 def test_a_log_that_begins_in_the_middle_does_not_show_what_was_told(tmp_path: Path) -> None:
