@@ -22,6 +22,7 @@ LONGEST: Final = (
     "reference/published/vllm/test_scripts.py", "commands/test_ci.py", "commands/storm/test_published.py",
     "proofs/test_shipped.py", "reference/arrays/test_conformance.py", "proofs/test_parametric.py",
     "commands/test_report.py", "proofs/test_gate.py", "proofs/test_induction.py",
+    "proofs/test_inclusion.py",
 )  # fmt: skip
 """Files whose tests take ten seconds or more, longest first."""
 

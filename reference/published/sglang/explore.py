@@ -46,7 +46,8 @@ NAME: Final = "explored"
 """The scenario of each law that is not written down anywhere."""
 _BATCH: Final = 400
 _PATIENCE: Final = 600.0
-_NOT_HELD: Final = "an op has ended before it could be held"
+NOT_HELD: Final = "an op has ended before it could be held"
+"""Why a play is left out: an op has no such access."""
 _PAUSES: Final[tuple[tuple[Part, int], ...]] = (("post", 1), *(("step", times) for times in range(1, 13)))
 """Where an op is left: in its transfer, or before its first, second, ... access."""
 _HELD: Final[tuple[Op, ...]] = (
@@ -213,7 +214,7 @@ def explore(
         ):
             plays += 1
             reason = why_left_out(play)
-            if reason == _NOT_HELD and one.place is not None:
+            if reason == NOT_HELD and one.place is not None:
                 accesses[one.place] = min(one.times - 1, accesses.get(one.place, 99))
             if reason is not None:
                 left_out[reason] += 1
@@ -232,7 +233,7 @@ def explore(
 def why_left_out(play: Play) -> str | None:
     """Why a play is none that an engine could make, or says nothing; None if it counts."""
     if play.silent is not None:
-        return _NOT_HELD if play.silent.startswith("there is nothing to hold") else play.silent
+        return NOT_HELD if play.silent.startswith("there is nothing to hold") else play.silent
     admitted: dict[int, bool] = {}
     for number, step, seen in play.steps:
         if step.op == "poll" and seen.value is not None:

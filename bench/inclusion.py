@@ -1,0 +1,40 @@
+"""Holds published managers of SGLang to the rows of their designs: every play with one preemption, of one chunk.
+
+    python bench/inclusion.py 0.5.23 0.5.19 0.5.15.post1
+
+Prints plays, steps, differences by kind with the shortest play of each, and the states met of those that the rows can
+reach. Exit 1 if a play differs in a way that ``proofs/lacks.py`` does not list.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from kvlatch.proofs.inclusion import include
+from kvlatch.proofs.lacks import of
+from kvlatch.reference.published.sglang.lives import Plays
+from kvlatch.reference.published.sglang.subjects import resolve
+from kvlatch.spec.designs import DESIGNS
+
+
+def main(versions: list[str]) -> int:
+    """Print what each version's plays show; 1 if one of them differs in a new way."""
+    new = 0
+    for version in versions:
+        start = time.perf_counter()
+        design, plays = DESIGNS[f"sglang-{version}"], Plays(resolve(version), "nixl")
+        found = include(design, plays, hears_success=version == "0.5.23")
+        print(found, f"({time.perf_counter() - start:.0f} s)")
+        print("left out:", ", ".join(f"{count} {why}" for why, count in plays.left_out.items()))
+        for kind in of(design.name):
+            if kind.name in found.shortest:
+                print(f"\n{kind.name} ({found.kinds[kind.name]} plays): {kind.why}\n{found.shortest[kind.name]}")
+        for difference in found.new[:5]:
+            print(f"\nnew, at the last of these steps:\n{difference}")
+        new += len(found.new)
+    return 1 if new else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
