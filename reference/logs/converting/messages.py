@@ -21,7 +21,7 @@ _NEWEST: Final = VERSIONS[2:]
 PACKAGE: Final = "sglang/srt/disaggregation"
 _NIXL, _MOONCAKE, _COMMON = "nixl/conn.py", "mooncake/conn.py", "common/conn.py"
 _REQUEST: Final = (
-    r"rank=\S+ (?:decode_req\.)?req\.rid='(?P<rid>[^']*)' (?:decode_req\.)?req\.bootstrap_room=(?P<room>\d+)"
+    r"rank=\S+ (?:decode_req\.)?req\.rid='(?P<rid>[^']*)' (?:decode_req\.)?req\.bootstrap_room=(?P<room>\d{1,20})\b"
 )
 _WHY: Final = r"(?: with exception (?P<why>.*))?"
 
@@ -49,37 +49,37 @@ class Message:
 MESSAGES: Final = (
     Message(
         "marked", "prefill", "decode's abort was marked as Failed",
-        r"Received abort notification for room (?P<room>\d+), marked as Failed",
+        r"Received abort notification for room (?P<room>\d{1,20})\b, marked as Failed",
         {_MOONCAKE: VERSIONS, _NIXL: _LATER},
     ),
     Message(
         "ignored", "prefill", "decode's abort came for a room that was over or unknown",
-        r"Received abort notification for room (?P<room>\d+), ignoring",
+        r"Received abort notification for room (?P<room>\d{1,20})\b, ignoring",
         {_MOONCAKE: VERSIONS, _NIXL: _LATER},
     ),
     Message(
         "info", "prefill", "metadata came from a rank of decode",
-        r"got info room=(?P<room>\d+) agent_name=", {_NIXL: VERSIONS},
+        r"got info room=(?P<room>\d{1,20})\b agent_name=", {_NIXL: VERSIONS},
     ),
     Message(
         "bootstrapped", "prefill", "decode's metadata was complete",
-        r"room=(?P<room>\d+) is bootstrapped", {_NIXL: VERSIONS},
+        r"room=(?P<room>\d{1,20})\b is bootstrapped", {_NIXL: VERSIONS},
     ),
     Message(
         "skipped-cleared", "prefill", "a worker gave up a chunk of a room that was cleared",
-        r"Skipping chunk for room (?P<room>\d+) because it has been cleared", {_NIXL: _LATER},
+        r"Skipping chunk for room (?P<room>\d{1,20})\b because it has been cleared", {_NIXL: _LATER},
     ),
     Message(
         "skipped-metadata", "prefill", "a worker gave up a chunk of a room without metadata",
-        r"Skipping chunk for room (?P<room>\d+) because its transfer metadata has been cleared", {_NIXL: _LATER},
+        r"Skipping chunk for room (?P<room>\d{1,20})\b because its transfer metadata has been cleared", {_NIXL: _LATER},
     ),
     Message(
         "skipped-failed", "prefill", "a worker gave up a chunk of a room that had failed or was cleared",
-        r"Skipping chunk for room (?P<room>\d+) because it has already failed", {_MOONCAKE: VERSIONS},
+        r"Skipping chunk for room (?P<room>\d{1,20})\b because it has already failed", {_MOONCAKE: VERSIONS},
     ),
     Message(
         "not-queued", "prefill", "a chunk was not queued, because its room had failed or was cleared",
-        r"Request with bootstrap_room=(?P<room>\d+) already failed", {_MOONCAKE: VERSIONS},
+        r"Request with bootstrap_room=(?P<room>\d{1,20})\b already failed", {_MOONCAKE: VERSIONS},
     ),
     Message(
         "bootstrap-failed", "prefill", "prefill ended a request as Failed while it was bootstrapping",
@@ -99,19 +99,19 @@ MESSAGES: Final = (
     ),
     Message(
         "told-abort", "decode", "decode told prefill that it gives a request up",
-        r"Sent abort notification for room (?P<room>\d+) to ", {_COMMON: VERSIONS},
+        r"Sent abort notification for room (?P<room>\d{1,20})\b to ", {_COMMON: VERSIONS},
     ),
     Message(
         "late-status", "decode", "a status came for a room that decode had cleared",
-        r"Dropping late status for cleared room (?P<room>\d+)", {_COMMON: _NEWEST},
+        r"Dropping late status for cleared room (?P<room>\d{1,20})\b", {_COMMON: _NEWEST},
     ),
     Message(
         "undrained", "decode", "decode released pages although prefill had not said that nobody writes to them",
-        r"Deferred KV release for room (?P<room>\d+) timed out after", {"decode.py": _LATER},
+        r"Deferred KV release for room (?P<room>\d{1,20})\b timed out after", {"decode.py": _LATER},
     ),
     Message(
         "corrupted", "decode", "decode found the metadata of another room in a request's buffer",
-        r"Context corruption detected: Request \S+ \(bootstrap_room=(?P<room>\d+)\) received metadata from",
+        r"Context corruption detected: Request \S+ \(bootstrap_room=(?P<room>\d{1,20})\b\) received metadata from",
         {"decode.py": VERSIONS},
     ),
     Message(
@@ -130,7 +130,7 @@ BEGINNINGS: Final = tuple({message.beginning for message in MESSAGES})
 
 TIMED_OUT: Final = Message(
     "timed-out", "prefill", "a time-out, as the reason of a failure",
-    r"Request (?P<room>\d+) timed out after (?P<seconds>\d+(?:\.\d+)?)s in KVPoll\.(?P<status>\w+)",
+    r"Request (?P<room>\d{1,20})\b timed out after (?P<seconds>\d+(?:\.\d+)?)s in KVPoll\.(?P<status>\w+)",
     {_COMMON: VERSIONS},
 )  # fmt: skip
 ABORTED: Final = Message(

@@ -10,6 +10,8 @@ from typing import Final
 
 import attrs
 
+from kvlatch.reference.logs.events import MOST_ROOM
+
 WARM_UP: Final = "2.2.2.2"
 """The bootstrap host of requests that an engine sends to itself: no KV cache moves."""
 RECEIVED: Final = "Receive: obj=GenerateReqInput("
@@ -18,7 +20,7 @@ FIELDS: Final = ("rid", "bootstrap_host", "bootstrap_room")
 """Of the request, as the logger names them."""
 _QUOTED: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _HELD: Final = re.compile(r"\x00(\d+)\x00")
-_ROOM: Final = re.compile(r"\bbootstrap_room=(\d+)")
+_ROOM: Final = re.compile(r"\bbootstrap_room=(\d{1,20})\b")
 
 
 @attrs.frozen
@@ -50,7 +52,12 @@ def request_of(text: str) -> Request | None:
 
     asked, out, answer = bare.partition("), out={") if finished else (bare, "", "")
     room = _ROOM.search(asked)
-    if room is None or held(r"\bbootstrap_host=", asked) == WARM_UP or (finished and not out):
+    if (
+        room is None
+        or int(room[1]) > MOST_ROOM
+        or held(r"\bbootstrap_host=", asked) == WARM_UP
+        or (finished and not out)
+    ):
         return None
     rid = held(r"\brid=", asked)
     if not finished:

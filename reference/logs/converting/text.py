@@ -29,6 +29,7 @@ from kvlatch.reference.logs.converting.messages import (
     Side,
 )
 from kvlatch.reference.logs.converting.requests import request_of
+from kvlatch.reference.logs.events import MOST_ROOM
 
 APART: Final = 2.0
 """Seconds by which a line must precede that of a time-out so that what it is about came before, too."""
@@ -156,6 +157,8 @@ class Engine:
         for message in MESSAGES if said.startswith(BEGINNINGS) else ():
             if match := message.pattern.match(said):
                 named = match.groupdict()
+                if "room" in named and int(named["room"]) > MOST_ROOM:
+                    return
                 if "room" in named:
                     place = attrs.evolve(place, room=int(named["room"]))
                 self.digest.take(message.name, message.says, place)
