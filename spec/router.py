@@ -22,7 +22,7 @@ from typing import ClassVar, Final
 
 import attrs
 
-from kvlatch.spec.schema import Choice, Lemma, Property, Protocol, Rule, Sizes, Thread, World
+from kvlatch.spec.schema import NETWORKS, Choice, Lemma, Property, Protocol, Rule, Sizes, Thread, World
 from kvlatch.spec.terms import Field, ForAll, Term, implies, some, where
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -46,8 +46,8 @@ anchor = Field("anchor", "switch", ("prefill's end", "dispatch"))
 """From when on does decode's clock run?"""
 buffer = Field("buffer", "switch", ("at prefill", "at decode"))
 """Where does prefill put the pages that it computes? Into decode's memory it can only when decode has its leg."""
-network = Field("network", "switch", ("orderly", "late", "disorderly"))
-"""In the disorderly one cancels may be lost."""
+network = Field("network", "switch", NETWORKS)
+"""May a cancel be lost? Other faults make no difference here."""
 
 SWITCHES: Final = (order, ids, retries, failures, hangups, errors, clocks, anchor, buffer, network)
 
@@ -91,6 +91,7 @@ broken_off = prefill_leg.in_("failed", "expired", "cancelled") | decode_leg.in_(
 """The router has seen a leg end without an answer."""
 waiting = client == "waits"
 sent = stage.in_("prefill sent", "both sent")
+lossy = network.in_("lossy", "disorderly")
 
 # --------------------------------------------------------------------------------------------------------------------
 # Rows
@@ -148,10 +149,10 @@ ROWS: Final = (
     Rule("see_hangup", "router", "in an attempt", "between attempts", (client == "left") & sent,
          {stage: "over", **cancels(hangups == "cancel both legs")}, per="attempt",
          says="The router sees that the client is gone, ends the attempt, and cancels both legs."),
-    Rule("lose_prefill_cancel", "prefill", "up", "up", (network == "disorderly") & (prefill_cancel == "sent"),
+    Rule("lose_prefill_cancel", "prefill", "up", "up", lossy & (prefill_cancel == "sent"),
          {prefill_cancel: "lost"}, fair=False,
          says="The cancel to prefill is lost."),
-    Rule("lose_decode_cancel", "decode", "up", "up", (network == "disorderly") & (decode_cancel == "sent"),
+    Rule("lose_decode_cancel", "decode", "up", "up", lossy & (decode_cancel == "sent"),
          {decode_cancel: "lost"}, fair=False,
          says="The cancel to decode is lost."),
 
@@ -345,7 +346,7 @@ ROUTER: Final = Protocol(
     designs=DESIGNS,
     properties=PROPERTIES,
     worlds=(
-        World("orderly network", "", "orderly", Router()), World("disorderly network", "d", "disorderly", Router()),
+        World("orderly network", "", "orderly", Router()), World("a message is lost", "x", "lossy", Router()),
     ),
     everything=World("everything", "", "disorderly", Router()),
     counts=(2,),

@@ -14,7 +14,8 @@ give back whatever it has by then: a *pin* on the cached prefix that was looked 
 **What is subtle.** Requests meet in two places only, the pool and the loop. So a rule for one request can wait for
 another one, or for the work that only a new one brings. And a request that returns is the same request with other
 pages: what still reads the old ones was started in an older life. A request is retracted once here: one that may be
-retracted without end need not end.
+retracted without end need not end. An *item* is a request in these queues; ``requests``, in the room, are those of one
+room id.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import ClassVar, Final
 
 import attrs
 
-from kvlatch.spec.schema import Choice, Lemma, Property, Protocol, Rule, Sizes, Thread, World
+from kvlatch.spec.schema import NETWORKS, Choice, Lemma, Property, Protocol, Rule, Sizes, Thread, World
 from kvlatch.spec.terms import Field, ForAll, Term, implies, some, where
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -49,7 +50,7 @@ gauges = Field("gauges", "switch", ("from the queues", "by events"))
 """How is the number of requests known: counted when asked for, or raised and lowered where one comes and succeeds?"""
 counters = Field("counters", "switch", ("by first cause", "as transfer failures", "transfer failures alone"))
 """How are failures counted: each by its cause, all as one kind, or one kind only?"""
-network = Field("network", "switch", ("orderly", "late", "disorderly"))
+network = Field("network", "switch", NETWORKS)
 """No message between servers is in this protocol, so the network makes no difference."""
 
 SWITCHES: Final = (
