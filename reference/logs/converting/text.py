@@ -145,6 +145,8 @@ class Engine:
         if seconds is None:
             return None
         at = seconds + float(ms or 0)
+        if at < self._clock.get(rank, at) - APART:  # set back: how long ago something was is not known any more
+            self._forget()
         self._grain = 0.001 if ms else 1.0
         at = self._clock[rank] = max(at, self._clock.get(rank, at))
         self._now = max(at, self._now or at)
@@ -152,7 +154,10 @@ class Engine:
 
     def _line(self, place: Place, rank: str | None, at: float, said: str) -> Iterator[Said]:
         if found := _SIDE.match(said):
-            self._sides.add("prefill" if found["side"] == "prefill" else "decode")
+            side: Side = "prefill" if found["side"] == "prefill" else "decode"
+            if side in self._sides:  # it has been started again: what it was about is over
+                self._forget()
+            self._sides.add(side)
             return
         for message in MESSAGES if said.startswith(BEGINNINGS) else ():
             if match := message.pattern.match(said):
@@ -259,6 +264,11 @@ class Engine:
             yield told | {"op": "abort"}
         else:
             yield told | {"op": "conclude", "incoming": "Success"}
+
+    def _forget(self) -> None:
+        """What was said before is not about the requests that come."""
+        for known in (self._complete, self._marked, self._asked):
+            known.clear()
 
     def _over(self, key: Key, rid: str | None) -> None:
         self._marked.pop(key, None)

@@ -138,6 +138,8 @@ def test_a_thread_that_died_is_found(tmp_path: Path, lines: tuple[str, ...]) -> 
         [complete(5).replace("TP0", "TP1"), timed_out(303, 300)],  # another rank's table
         [complete(5), "Exception in thread Thread-3 (somebody_elses):", "ValueError: his"],
         [f"{stamp(5)} Skipping chunk for room {ROOM} because it has been cleared", complete(6), timed_out(900, 300)],
+        [marked(100), PREFILL, timed_out(303, 300)],  # started again
+        [marked(3500), complete(3501), complete(20, 3), timed_out(3510, 300)],  # the clock was set back by an hour
         [complete(5, 2**64), complete(6, 10**30), finished(7, DONE, 2**64)],  # no ids
         [complete(5), complete(400), failed(500, "Aborted by AbortReq.", kind="Prefill transfer")],
     ],
