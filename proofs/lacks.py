@@ -13,7 +13,7 @@ import attrs
 
 from kvlatch.spec import protocol
 from kvlatch.spec.schema import Rule
-from kvlatch.spec.status import ABSENT, F
+from kvlatch.spec.status import ABSENT, F, S
 from kvlatch.spec.terms import Field, Term, where
 
 PREFIX: Final = "lacks_"
@@ -27,19 +27,19 @@ _recorded = (protocol.notice != "none") | (protocol.latch == F) | (protocol.sche
 """An abort has left a record of its reason: it does so before it writes."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Kind:
-    """The rows that a design would need; ``raises`` is an operation and how the error begins that ends its thread."""
+    """The rows that a design would need; ``raises`` says of operations how the error begins that ends their thread."""
 
     name: str
     why: str
     designs: tuple[str, ...]
     rows: tuple[Rule, ...] = ()
-    raises: tuple[str, str] | None = None
+    raises: Mapping[str, str] = attrs.field(factory=dict)
 
     def expects(self, op: str, error: str) -> bool:
         """The kind is about this error of this operation."""
-        return self.raises is not None and op == self.raises[0] and error.startswith(self.raises[1])
+        return op in self.raises and error.startswith(self.raises[op])
 
 
 def _worker(name: str, at: str, to: str, when: Term, then: Mapping[Field, str | Term] | None = None) -> Rule:
@@ -47,6 +47,7 @@ def _worker(name: str, at: str, to: str, when: Term, then: Mapping[Field, str | 
 
 
 _OLD: Final = ("sglang-0.5.15.post1", "sglang-0.5.19")
+_MOONCAKE: Final = ("mooncake-0.5.15.post1",)
 _NEW: Final = ("sglang-0.5.23",)
 KINDS: Final = (
     Kind(
@@ -77,6 +78,12 @@ KINDS: Final = (
         (_worker("tell_nobody", "telling", "idle", protocol.infos == "none", {_seen: ABSENT}),),
     ),
     Kind(
+        "overtaken-keeps",
+        "A worker whose Success has been written over tells it all the same, and does not pop the metadata.",
+        _MOONCAKE,
+        (_worker("end", "popping", "idle", protocol.status != S),),
+    ),
+    Kind(
         "failure-untold",
         "Up to 0.5.19 NIXL sends no word of a failed transfer: decode finds out by its own time-out.",
         _OLD,
@@ -94,17 +101,24 @@ KINDS: Final = (
     ),
     Kind(
         "bootstrap-dies",
-        "After `infos[room] = {}` a clear pops that, and `infos[room][agent] = ...` ends the bootstrap thread. What "
-        "comes after is not followed.",
-        (*_OLD, *_NEW),
-        raises=("metadata", "KeyError: "),
+        "A clear in the middle of a message ends the bootstrap thread: it pops what `infos[room] = {}` has made, and "
+        "`infos[room][agent] = ...` raises; or the status between two looks at it. What comes after is not followed.",
+        (*_OLD, *_MOONCAKE, *_NEW),
+        raises={"metadata": "KeyError: ", "abort_notice": "KeyError: "},
+    ),
+    Kind(
+        "worker-dies",
+        "A worker that finds its room cleared between two looks at it raises, and its thread ends. What comes after is "
+        "not followed.",
+        _MOONCAKE,
+        raises={"work": "RuntimeError: Transfer thread failed because of "},
     ),
     Kind(
         "notice-kills",
         "Up to 0.5.15.post1 NIXL knows no abort notice: its bootstrap thread dies of it. What comes after is not "
         "followed.",
         ("sglang-0.5.15.post1",),
-        raises=("abort_notice", "AssertionError: First message should be"),
+        raises={"abort_notice": "AssertionError: First message should be"},
     ),
 )
 

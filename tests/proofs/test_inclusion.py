@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from itertools import permutations
 from typing import Final
 
 import attrs
@@ -22,25 +23,32 @@ from kvlatch.spec.model import Machine
 from kvlatch.spec.properties import PROPERTIES
 from kvlatch.spec.room import ROOM, Instance
 
-SAYS_SUCCESS: Final = {"0.5.23": True, "0.5.19": False, "0.5.15.post1": False}
-"""Since 0.5.20 a word to decode says so; before, the transfer itself does."""
+SAYS_SUCCESS: Final = ("sglang-0.5.23", "mooncake-0.5.15.post1")
+"""There a word to decode says so; in NIXL up to 0.5.19 the transfer itself does."""
 FOUND: Final = {
-    "0.5.23": {"failed-pops", "record-fails", "cleared-is-left", "nobody-to-tell", "bootstrap-dies"},
-    "0.5.19": {"failure-untold", "reads-again", "bootstrap-dies"},
-    "0.5.15.post1": {"failure-untold", "reads-again", "bootstrap-dies", "notice-kills"},
+    "sglang-0.5.23": {"failed-pops", "record-fails", "cleared-is-left", "nobody-to-tell", "bootstrap-dies"},
+    "sglang-0.5.19": {"failure-untold", "reads-again", "bootstrap-dies"},
+    "sglang-0.5.15.post1": {"failure-untold", "reads-again", "bootstrap-dies", "notice-kills"},
+    "mooncake-0.5.15.post1": {"overtaken-keeps", "bootstrap-dies", "worker-dies"},
 }
-"""The kinds of differences in all plays with one preemption."""
+"""The kinds of differences in all plays with one preemption, by design."""
+
+
+def subject(design: str, every: int) -> Plays:
+    """Plays of the version that the design describes: all lives without a preemption, and every n-th play with one."""
+    name, _, version = design.partition("-")
+    return Plays(resolve(version), "mooncake" if name == "mooncake" else "nixl", every)
 
 
 @cache
-def sample(version: str) -> tuple[Play, ...]:
-    """All lives without a preemption, and some with one."""
-    return tuple(Plays(resolve(version), "nixl", every=60))
+def sample(design: str) -> tuple[Play, ...]:
+    """Few plays."""
+    return tuple(subject(design, 60))
 
 
-def included(version: str, design: str, plays: tuple[Play, ...] | Plays) -> Included:
-    known = lacks.of(f"sglang-{version}")
-    return include(DESIGNS[design], plays, hears_success=SAYS_SUCCESS[version], known=known)
+def included(own: str, design: str, plays: tuple[Play, ...] | Plays) -> Included:
+    """What becomes of a version's plays on the rows of any design, with the kinds that its own is known to lack."""
+    return include(DESIGNS[design], plays, hears_success=own in SAYS_SUCCESS, known=lacks.of(own))
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -51,8 +59,8 @@ def test_there_are_at_most_ten_kinds_and_each_says_why() -> None:
     assert len(lacks.KINDS) <= 10
     assert all(kind.why and kind.designs and (kind.rows or kind.raises) for kind in lacks.KINDS)
     assert {kind.name for kind in lacks.KINDS} == set().union(*FOUND.values())
-    for version, found in FOUND.items():
-        assert {kind.name for kind in lacks.of(f"sglang-{version}")} == found
+    for design, found in FOUND.items():
+        assert {kind.name for kind in lacks.of(design)} == found
 
 
 def test_lives_are_those_of_one_request_with_its_messages_in_order() -> None:
@@ -127,28 +135,28 @@ def test_what_is_seen_otherwise_is_a_difference_at_that_step(number: int, wrong:
     assert len(include(design, [Play(right.script, seen)], hears_success=True).new) == 1
 
 
-def broken(version: str, network: str, *, with_kinds: bool) -> dict[str, int]:
+def broken(design: str, network: str, *, with_kinds: bool) -> dict[str, int]:
     """In how many steps each property is broken, by one request of one chunk; with the rows of the kinds or without."""
-    rows = tuple(row for kind in lacks.of(f"sglang-{version}") for row in kind.rows) if with_kinds else ()
+    rows = tuple(row for kind in lacks.of(design) for row in kind.rows) if with_kinds else ()
     sizes = Instance(workers=1, chunks=1, requests=1 if network == "disorderly" else 2)
-    machine = Machine.of(DESIGNS[f"sglang-{version}"], "split", network, sizes, ROOM.changed(rows, ()))  # type: ignore[arg-type]  # one of NETWORKS
+    machine = Machine.of(DESIGNS[design], "split", network, sizes, ROOM.changed(rows, ()))  # type: ignore[arg-type]  # one of NETWORKS
     return {name: depth for name, (depth, _) in explore(machine, PROPERTIES).violations.items()}
 
 
 @pytest.mark.parametrize(
-    ("version", "network"),
+    ("design", "network"),
     [
-        ("0.5.23", "disorderly"),
+        ("sglang-0.5.23", "disorderly"),
         *(
-            pytest.param(version, network, marks=pytest.mark.thorough)
-            for version in FOUND
+            pytest.param(design, network, marks=pytest.mark.thorough)
+            for design in FOUND
             for network in ("disorderly", "orderly", "late")
         ),
     ],
 )
-def test_no_verdict_hangs_on_the_rows_that_are_lacking(version: str, network: str) -> None:
+def test_no_verdict_hangs_on_the_rows_that_are_lacking(design: str, network: str) -> None:
     """With them, the same properties are broken, in as many steps."""
-    assert broken(version, network, with_kinds=True) == broken(version, network, with_kinds=False) != {}
+    assert broken(design, network, with_kinds=True) == broken(design, network, with_kinds=False) != {}
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -156,34 +164,33 @@ def test_no_verdict_hangs_on_the_rows_that_are_lacking(version: str, network: st
 
 
 def pairs() -> Iterator[tuple[str, str]]:
-    """Each version with the designs of the others, and the newest with the incident's."""
-    yield "0.5.23", "seed-control"
-    for version in FOUND:
-        yield from ((version, f"sglang-{other}") for other in FOUND if other != version)
+    """Each version's design with those of the others, and the newest with the incident's."""
+    yield "sglang-0.5.23", "seed-control"
+    yield from permutations(FOUND, 2)
 
 
 @pytest.mark.network
-@pytest.mark.parametrize("version", FOUND)
-def test_sampled_plays_are_runs_of_their_design(version: str) -> None:
-    found = included(version, f"sglang-{version}", sample(version))
+@pytest.mark.parametrize("design", FOUND)
+def test_sampled_plays_are_runs_of_their_design(design: str) -> None:
+    found = included(design, design, sample(design))
     assert found.plays > 60
     assert found.new == (), f"{found}\n{found.new[0]}"
-    assert set(found.kinds) <= FOUND[version]
+    assert set(found.kinds) <= FOUND[design]
 
 
 @pytest.mark.network
-@pytest.mark.parametrize(("version", "design"), list(pairs()))
-def test_sampled_plays_are_no_runs_of_another_design(version: str, design: str) -> None:
+@pytest.mark.parametrize(("own", "other"), list(pairs()))
+def test_sampled_plays_are_no_runs_of_another_design(own: str, other: str) -> None:
     """Not even with all that its own design is known to lack."""
-    assert included(version, design, sample(version)).new
+    assert included(own, other, sample(own)).new
 
 
 @pytest.mark.network
 @pytest.mark.thorough
-@pytest.mark.parametrize("version", FOUND)
-def test_all_plays_are_runs_of_their_design(version: str) -> None:
+@pytest.mark.parametrize("design", FOUND)
+def test_all_plays_are_runs_of_their_design(design: str) -> None:
     """But for the kinds that are listed, each of which is met."""
-    found = included(version, f"sglang-{version}", Plays(resolve(version), "nixl"))
+    found = included(design, design, subject(design, 1))
     print(found)
     assert found.new == (), f"{found}\n{found.new[0]}"
-    assert set(found.kinds) == FOUND[version] == set(found.shortest)
+    assert set(found.kinds) == FOUND[design] == set(found.shortest)
