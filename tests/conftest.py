@@ -14,15 +14,15 @@ settings.register_profile("nightly", derandomize=False, deadline=None, max_examp
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 LONGEST: Final = (
-    "commands/test_conform.py", "test_docs.py", "reference/test_manager.py", "reference/oracle/test_vectors.py",
-    "commands/storm/test_live.py",
+    "commands/test_conform.py", "test_docs.py", "reference/oracle/test_vectors.py", "reference/test_manager.py",
+    "commands/test_exits.py", "commands/storm/test_live.py",
     "reference/published/sglang/test_overlays.py", "reference/published/sglang/test_scripts.py",
-    "commands/test_exits.py", "test_packaging.py", "proofs/test_certificates.py", "commands/test_explore.py",
+    "test_packaging.py", "proofs/test_certificates.py", "commands/test_explore.py",
     "reference/published/sglang/test_explore.py", "reference/published/sglang/test_verdicts.py",
-    "reference/published/vllm/test_scripts.py", "commands/test_ci.py", "commands/storm/test_published.py",
-    "proofs/test_shipped.py", "reference/arrays/test_conformance.py", "proofs/test_parametric.py",
-    "commands/test_report.py", "proofs/test_gate.py", "proofs/test_induction.py",
-    "proofs/test_inclusion.py",
+    "reference/arrays/test_conformance.py", "commands/test_ci.py", "reference/test_user_rows.py",
+    "reference/published/vllm/test_scripts.py", "proofs/test_shipped.py", "proofs/test_parametric.py",
+    "commands/test_report.py", "proofs/test_gate.py", "proofs/test_induction.py", "proofs/test_reach.py",
+    "commands/storm/test_published.py", "proofs/test_inclusion.py",
 )  # fmt: skip
 """Files whose tests take ten seconds or more, longest first."""
 

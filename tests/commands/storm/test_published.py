@@ -137,6 +137,7 @@ def test_the_local_latch_survives_what_0_5_23_does_not(tmp_path: Path) -> None:
     assert code in (0, 1, 3)
 
 
+@pytest.mark.thorough  # the sample that is left is the next one, whose code asks while it starts
 def test_code_that_asks_for_more_is_refused_with_the_name_of_what_it_asks_for(tmp_path: Path) -> None:
     """Exit 3 and one line: what it did after that is not its own doing."""
     overlay = tmp_path / "asks.py"

@@ -371,8 +371,28 @@ def read(file: Any) -> Storm | str:
     ],
 )
 def test_chance(p: float | None, words: str) -> None:
-    """The p value is said in plain words, as a share of experiments."""
+    """The p value is said in plain words, as a share of experiments, and on which side."""
     assert words in report.chance(p)
+    assert ("one-sided" in report.chance(p)) is (p is not None)
+
+
+@pytest.mark.parametrize(
+    ("noise", "hits", "says"),
+    [
+        (0.25, 0, "The window of the race was widened: with a chance of 0.25, a transfer worker waited up to 0.1 s"),
+        (0.25, 30, "until 30 aborts had landed inside the window"),
+        (0, 0, "The window of the race was not widened"),
+        (None, 0, ""),
+    ],
+)
+def test_a_widened_window_is_named(noise: float | None, hits: int, says: str) -> None:
+    """In a sentence, on the page as on the terminal; of a deployment that is not ours nothing is said."""
+    needs_live()
+    settings = {"noise": noise, "noise_seconds": 0.1, "hits": hits}
+    found = attrs.evolve(FIXES, settings=settings)
+    assert says in report.window(found)
+    assert bool(report.window(found)) is bool(says)
+    assert says in " ".join(" ".join(Page(pages.html(found)).texts["body"]).split())
 
 
 def of(index: int, **change: Any) -> Callable[[Storm], Storm]:
