@@ -23,7 +23,7 @@ from kvlatch.commands.storm.report import (
     remarks,
     window,
 )
-from kvlatch.reference.live.records import PinnedRoom, Storm
+from kvlatch.reference.live.records import BrokenRoom, PinnedRoom, Storm
 
 Row = tuple[str, Sequence[str | int | None]]
 """A figure of each build or rank, after what it counts; None is not known."""
@@ -74,7 +74,10 @@ def _traces(group: Group, width: int) -> Iterator[str]:
     accused = f"{many(run.traces.rooms, 'room breaks', 'rooms break')} a law in the logs of both engines"
     yield from _wrapped(f"{group.label}, repetition {run.repetition}: {accused}", width)
     yield f"  {printable(run.traces.check)}"
-    for room in {room.law: room for room in reversed(run.traces.shown)}.values():
+    first: dict[str, BrokenRoom] = {}
+    for room in run.traces.shown:
+        first.setdefault(room.law, room)
+    for room in first.values():
         yield from _wrapped(f"{room.law}: {room.says}", width)
         yield from (f"  {printable(show)}" for show in room.show)
 

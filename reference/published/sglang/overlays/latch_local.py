@@ -293,7 +293,7 @@ class Sender:
             parent.__init__(mgr, bootstrap_addr, bootstrap_room, *arguments, **options)
             if not self.has_room:
                 self.conclude_state = KVPoll.Failed
-                if not given_up and mgr.senders[bootstrap_room].served:
+                if given_up or mgr.senders[bootstrap_room].served:
                     mgr.will_hear(bootstrap_room)
             elif self._bootstrapped():
                 mgr.update_status(bootstrap_room, KVPoll.WaitingForInput)
