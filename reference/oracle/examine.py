@@ -5,8 +5,13 @@ How the plays are chosen is in ``search.py``.
 
 from __future__ import annotations
 
+import gc
+import logging
+import sys
+import warnings
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Generator, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from kvlatch.reference.laws import Judgement, Kept, NotJudged
@@ -45,13 +50,45 @@ def examine(
     ``sequential`` promises that one thread at a time calls the manager. ``known`` are texts of plays to begin with.
     ``learnt`` is told what is known whenever another law is broken, in case the end is never reached.
     """
+    with _abandoned():
+        return _examined(player, subject, tuple(laws), limit, seed, walks, seconds, sequential, known, learnt)
+
+
+def _examined(
+    player: Player, subject: str, laws: tuple[str, ...], limit: int, seed: int, walks: int, seconds: float | None,
+    sequential: bool, known: Collection[str], learnt: Callable[[Report], None] | None,
+) -> Report:  # fmt: skip
     if isinstance(player, Holds):
         _ = player.places  # what it takes to find these is not counted: a call that hangs may use up all there is
     budget = Budget(player, seconds)
-    search = Search(player, subject, tuple(laws), limit, seed, walks, sequential, budget, learnt)
+    search = Search(player, subject, laws, limit, seed, walks, sequential, budget, learnt)
     search.again(known)
     search.run()
     return search.report()
+
+
+@contextmanager
+def _abandoned() -> Iterator[None]:
+    """A play that is ended early leaves coroutines and tasks halfway: what their end prints is nobody's fault."""
+    said, log = sys.unraisablehook, logging.getLogger("asyncio")
+
+    def unless_halfway(about: sys.UnraisableHookArgs) -> None:
+        if not isinstance(about.object, (Coroutine, Generator, AsyncGenerator)):
+            said(about)
+
+    def is_whole(record: logging.LogRecord) -> bool:
+        return "was destroyed but it is pending" not in record.getMessage()
+
+    sys.unraisablehook = unless_halfway
+    log.addFilter(is_whole)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"coroutine .* was never awaited", RuntimeWarning)
+            yield
+            gc.collect()
+    finally:
+        log.removeFilter(is_whole)
+        sys.unraisablehook = said
 
 
 def judged(play: Play, subject: str, laws: Collection[str]) -> tuple[Judgement, ...]:

@@ -25,15 +25,18 @@ _MOST: Final = 600
 _PREEMPTIONS: Final = 3
 """... and preemptions in each."""
 _AT_ONCE: Final = 64
+_TURNS: Final = 200
+"""Steps of threads in a play of two calls that are handed over."""
 
 
 @attrs.frozen
 class Overlap:
-    """Two calls that are made at once, after some whole ones."""
+    """Two calls that are made at once, after some whole ones; ``own``: the manager has threads of its own there."""
 
     bounds: Bounds
     before: tuple[Move, ...]
     calls: tuple[Move, Move]
+    own: bool = False
 
     @property
     def kind(self) -> tuple[bool, str, str]:
@@ -89,10 +92,38 @@ def _along(player: Player, bounds: Bounds, spine: Sequence[Move]) -> Iterator[Ov
             for one, other in combinations(calls, 2):
                 at_once = one.thread != other.thread or run.world.own  # what it posts to those may wait there
                 if at_once and "tick" not in (one.event, other.event):
-                    yield Overlap(bounds, tuple(run.moves), (one, other))
+                    yield Overlap(bounds, tuple(run.moves), (one, other), bool(run.world.own))
             run.make(move, whole=True)
             if run.world.hung or run.world.crashed:
                 return
+    finally:
+        run.session.close()
+
+
+def handed_over(player: Player, overlap: Overlap) -> Generator[tuple[Run, World, Seen]]:
+    """Both calls wait for threads of the manager's own before one of these goes on; then all take turns, to their end.
+
+    What an event loop or a pool does with two calls depends on whether it has both: a play of each pair shows it, where
+    all interleavings of the steps of a loop are far too many.
+    """
+    run = Run.begin(player, overlap.bounds)
+    try:
+        for move in overlap.before:
+            run.make(move, whole=True)
+        for call in overlap.calls:
+            if not run.world.possible(call):
+                return
+            yield run, *run.make(call)
+            while (on := Move(call.thread)) in run.world.going_on():
+                yield run, *run.make(on)
+        if not run.world.active:
+            return  # nobody has to wait for another's work
+        for turn in range(_TURNS):
+            going_on = list(run.world.going_on())
+            if not going_on:
+                break
+            yield run, *run.make(going_on[turn % len(going_on)])
+        yield from to_rest(run, whole=True)
     finally:
         run.session.close()
 

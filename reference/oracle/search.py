@@ -1,7 +1,8 @@
 """The plays of one examination, and what they have shown.
 
-Plays without a preemption come first, then random ones, then two calls at once, then plays with one preemption and with
-two. Whatever has been looked at is counted, and a law that nothing has looked at is not judged.
+Plays without a preemption come first, then random ones, then two calls at once, which are left to the manager's own
+threads first and then interleaved, then plays with one preemption and with two. Whatever has been looked at is counted,
+and a law that nothing has looked at is not judged.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from kvlatch.reference.oracle.formulas import broken, seems_asleep
 from kvlatch.reference.oracle.harness import World
 from kvlatch.reference.oracle.looks import LOOKS, looked_at
 from kvlatch.reference.oracle.moves import SCHEDULER, Bounds, Holds, Move, Player, RoomId, Seen
-from kvlatch.reference.oracle.overlaps import ended, interleaved, overlaps, rested
+from kvlatch.reference.oracle.overlaps import Overlap, ended, handed_over, interleaved, overlaps, rested
 from kvlatch.reference.oracle.report import Report
 from kvlatch.reference.oracle.wander import WIDEST, Drawn, Run, Sessions, as_play, breaking, shortened, walk
 
@@ -86,6 +87,7 @@ class Search:
         self._explore(0, 0.0, 0.12)
         self._wander(self.walks // 2, until(0.27))
         if deepest and self.walks and _splits(self.player):
+            self._hand_over(until(0.38))
             self._overlap(until(0.53))
         self._explore(min(1, deepest), 0.53, 0.6)
         self._explore(deepest, 0.6, 0.63)
@@ -142,6 +144,23 @@ class Search:
                 self._found(Finding(law, self.subject, longer))
         self.looked_again += self.budget.spent - before
 
+    def _hand_over(self, enough: Enough) -> None:
+        """Two calls, in either order, before the manager's own threads take up one of them."""
+        for one in overlaps(self.player):
+            for overlap in (one, attrs.evolve(one, calls=one.calls[::-1])) if one.own else ():
+                if not self.left or enough():
+                    return
+                self._keep_short(overlap, *self._first_broken(handed_over(self.player, overlap)))
+                self.counts["handed over"] += 1
+
+    def _keep_short(self, overlap: Overlap, laws: list[str], moves: list[Move], whole: list[bool]) -> None:
+        """Keep laws that a play of an overlap breaks, with as few moves as break them."""
+        for law in laws:
+            longer = as_play(self.player, overlap.bounds, moves, self._places, whole=whole)
+            tries = self.budget.further(_TO_SHORTEN)
+            bounds, short = shortened(self.player, longer.bounds, longer.moves, law, enough=tries)
+            self._keep(law, bounds, short, None)
+
     def _overlap(self, enough: Enough) -> None:
         """Two calls at once, at the points of a few lives."""
         for overlap in overlaps(self.player):
@@ -153,12 +172,7 @@ class Search:
                 self._look_at(play)
                 if ended(play, overlap.calls, begun) and play.place not in met:
                     met.add(play.place)
-                    laws, moves, whole = self._first_broken(rested(self.player, overlap, play.moves[begun:]))
-                    for law in laws:
-                        longer = as_play(self.player, overlap.bounds, moves, self._places, whole=whole)
-                        tries = self.budget.further(_TO_SHORTEN)
-                        bounds, short = shortened(self.player, longer.bounds, longer.moves, law, enough=tries)
-                        self._keep(law, bounds, short, None)
+                    self._keep_short(overlap, *self._first_broken(rested(self.player, overlap, play.moves[begun:])))
                 if not self.left or enough():
                     return
             if isinstance(self.player, Holds) and self.player.learn():
@@ -314,8 +328,8 @@ class Search:
         plays = self.counts["plays"] + sum(one.plays for one in self.explorations)
         left_out = sum(one.left_out for one in self.explorations)
         counts = {"plays": plays, "random plays": self.counts["random plays"], "moves": self.counts["moves"]}
-        if self.counts["overlaps"]:
-            counts["pairs of calls at once"] = self.counts["overlaps"]
+        if pairs := self.counts["overlaps"] + self.counts["handed over"]:
+            counts["pairs of calls at once"] = pairs
         if _splits(self.player):
             counts |= {"threads held": self.counts["threads held"], "places": len(self._places)}
             counts |= {"preemptions": self.counts["preemptions"]}

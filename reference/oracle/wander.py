@@ -354,6 +354,8 @@ def as_play(
 
 
 def _on(world: World, thread: str) -> Move | None:
-    """How a call goes on: by its own thread, or else by one of the manager's own."""
+    """How a call goes on as a whole: the manager's own threads first, so that all is quiet when it returns."""
     going_on = [] if world.hung or world.crashed else list(world.going_on())
-    return next((move for move in going_on if move.thread == thread), going_on[0] if going_on else None)
+    callers = {caller for caller, _ in world.active}
+    order = [*(move for move in going_on if move.thread not in callers), Move(thread)]
+    return next((move for move in order if move in going_on), going_on[0] if going_on else None)

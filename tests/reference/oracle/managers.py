@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import Counter
@@ -400,3 +401,43 @@ class SleepsForEver(Right):
         while (room, request) in self.cleared:
             time.sleep(0.01)  # in a play no time passes: the oracle's clock moves on
         super().finish(room, request, chunk, last, ok)
+
+
+class Loop(Right):
+    """An event loop in a thread; two of its calls read a number, await, and write it back increased."""
+
+    locked = False
+
+    def __init__(self, probe: Probe) -> None:
+        super().__init__(probe)
+        self.loop = asyncio.new_event_loop()
+        self.turn = asyncio.Lock()
+        self.calls = 0
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
+
+    async def handle(self) -> None:
+        async with self.turn if self.locked else nullcontext():
+            seen = self.calls
+            await asyncio.sleep(0)
+            self.calls = seen + 1
+
+    def create(self, room: int, request: int) -> None:
+        asyncio.run_coroutine_threadsafe(self.handle(), self.loop).result()
+
+    def metadata(self, room: int, request: int) -> None:
+        asyncio.run_coroutine_threadsafe(self.handle(), self.loop).result()
+
+    def status(self, room: int) -> KVPoll | None:
+        return KVPoll(min(self.calls, 4)) if self.calls else None
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+
+
+class LockedLoop(Loop):
+    """The same, one call at a time."""
+
+    locked = True

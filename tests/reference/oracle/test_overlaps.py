@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kvlatch.reference.oracle.inprocess import InProcess
 from kvlatch.reference.oracle.moves import Bounds, Move
-from kvlatch.reference.oracle.overlaps import SPINES, Overlap, ended, interleaved, overlaps, rested
+from kvlatch.reference.oracle.overlaps import SPINES, Overlap, ended, handed_over, interleaved, overlaps, rested
 from kvlatch.reference.oracle.wander import as_play
 from kvlatch.spec.status import KVPoll
-from tests.reference.oracle.managers import Right, Unlocked
+from tests.reference.oracle.managers import LockedLoop, Loop, Right, Unlocked
 
 CALLS = (Move.parse("create"), Move.parse("metadata"))
 
@@ -41,3 +43,14 @@ def test_to_rest() -> None:
     assert runs[-1].world.life.now.phase == "done"
     assert runs[-1].moves[:2] == list(CALLS)
     assert all(runs[-1].whole[2:])
+
+
+@pytest.mark.parametrize(("manager", "counted"), [(Loop, 1), (LockedLoop, 2)])
+def test_calls_that_are_handed_over(manager: type[Loop], counted: int) -> None:
+    """The loop gets both before it begins one, so the second task reads what the first is about to replace."""
+    both_over = [
+        seen.status
+        for run, _, seen in handed_over(InProcess(manager), Overlap(Bounds("disorderly"), (), CALLS))
+        if all(call in run.moves for call in CALLS) and not run.world.active
+    ]
+    assert both_over[0] == KVPoll(counted)
