@@ -20,12 +20,14 @@ _BEGIN: Final = ("create", "infos")
 class Work:
     """The chunks of one request, as far as they have been logged, and the threads that are busy with them."""
 
-    __slots__ = ("arrived", "busy", "ended", "last", "lost", "posted", "queued", "reading", "sent")
+    __slots__ = ("arrived", "busy", "ended", "failed", "last", "lost", "posted", "queued", "reading", "sent", "took")
     # A chunk may be queued again by a worker that cannot send it yet, and may go out in parts: it counts once.
 
     def __init__(self) -> None:
         self.queued: set[int | None] = set()
         self.busy: set[str | None] = set()
+        self.failed: set[str | None] = set()
+        self.took: set[str | None] = set()
         self.reading: set[tuple[str | None, int | None]] = set()
         self.sent: set[int | None] = set()
         self.arrived: set[int | None] = set()
@@ -45,6 +47,7 @@ class Work:
             case "take":
                 self.queued.discard(event.chunk)
                 self.busy.add(event.thread)
+                self.took.add(event.thread)
             case "post":
                 self.posted = True
                 self.arrived.discard(event.chunk)
@@ -54,6 +57,7 @@ class Work:
                 self.reading.discard((event.thread, event.chunk))
             case "fail":
                 self.lost = True
+                self.failed.add(event.thread)
                 self.reading.discard((event.thread, event.chunk))
             case "end":
                 self.ended = True
@@ -96,8 +100,8 @@ class Life:
         self.aborted = False
         """The client or decode has given it up, says an abort."""
         self.over = self.given_up = self.doubtful = False
-        self.told: set[tuple[str | None, str | None]] = set()
-        """Who was told what: peer and status."""
+        self.told: dict[tuple[str | None, str | None], str | None] = {}
+        """Who was told what, peer and status, and by which thread first."""
         self.work: Work | None = None
 
     def take_in(self, event: Event) -> None:
@@ -108,7 +112,7 @@ class Life:
         elif op == "release":
             self.pages = "released" if self.pages in ("none", "held") else "released twice"
         elif op == "tell":
-            self.told.add((event.peer, event.incoming))
+            self.told.setdefault((event.peer, event.incoming), event.thread)
             self.wire = event.incoming or "" if self.wire in ("none", event.incoming) else "both"
         elif op == "conclude":
             self.latch = event.incoming or "" if self.latch == "none" else self.latch
@@ -119,6 +123,15 @@ class Life:
             self.work.take_in(event)
             if op in ("enqueue", "drop") and self.phase in ("new", "boot", "running"):
                 self.phase = "inflight" if self.work.last else "running"
+
+    def may_tell_too(self, event: Event) -> bool:
+        """Whether it is a worker of its own that tells Failed: its chunk failed as well, and nobody looks at the other.
+
+        ``latch`` does so too. A log without ``fail`` shows at most who had a chunk.
+        """
+        first = self.told.get((event.peer, event.incoming), event.thread)
+        workers = (self.work.failed or self.work.took) if self.work else set()
+        return event.incoming == F and event.thread != first and (not workers or event.thread in workers)
 
     @property
     def name(self) -> str:

@@ -300,7 +300,7 @@ class Judge:
             return
         self._look(entry, TOLD_ONCE)
         says = ""
-        if (event.peer, event.incoming) in life.told:
+        if (event.peer, event.incoming) in life.told and not life.may_tell_too(event):
             says = f"decode was told {event.incoming} a second time"
         elif known and life.over and life is not entry.life and entry.life.created:
             says = (

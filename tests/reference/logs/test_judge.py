@@ -359,3 +359,13 @@ def test_a_clock_that_is_set_back_makes_nobody_silent(tmp_path: Path, write: Any
     path.unlink()
     later = check(write(path, [*rows, {"room": 3, "op": "poll", "status": "Bootstrapping", "time": 2000.0}]))
     assert {finding.room for finding in later.findings} == {2, 3}
+
+
+@pytest.mark.parametrize(("who", "word", "broken"), [(1, "Failed", False), (0, "Failed", True), (1, "Success", True)])
+def test_two_workers_that_fail_at_once_may_each_tell(tmp_path: Path, who: int, word: str, broken: bool) -> None:
+    """As in ``latch``, where nobody looks whether the other one has; one of them may not do it twice."""
+    said = {"room": 1, "op": "tell", "incoming": word, "peer": "decode", "request": "r"}
+    rows = [said | {"thread": f"worker {worker}"} for worker in (0, who)]
+    path = tmp_path / "log"
+    path.write_text("".join(json.dumps(row) + "\n" for row in [{"kvlatch-log": 2}, *rows]))
+    assert ("told-once" in {finding.law for finding in check(path).findings}) == broken
