@@ -31,7 +31,8 @@ from kvlatch.reference.published.sglang.scripts import Observation, Op, Script, 
 from kvlatch.spec import protocol
 from kvlatch.spec.designs import Design
 from kvlatch.spec.model import Action, Machine
-from kvlatch.spec.room import ROOM, Instance
+from kvlatch.spec.protocols import protocol_of
+from kvlatch.spec.room import Instance
 from kvlatch.spec.schema import Network
 from kvlatch.spec.status import F, S, W
 from kvlatch.spec.terms import Field
@@ -120,7 +121,9 @@ class Follower:
 
     def __attrs_post_init__(self) -> None:
         rows = tuple(row for kind in self.kinds for row in kind.rows)
-        machine = Machine.of(self.design, "split", self.network, _ONE, ROOM.changed(rows, ()))
+        machine = Machine.of(
+            self.design, "split", self.network, _ONE, protocol_of(attrs.evolve(self.design, rows=rows))
+        )
         self.layout = Layout.of(machine, possible(machine))
 
     @property

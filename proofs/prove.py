@@ -16,7 +16,7 @@ counterexample. An engine that contradicts another raises :class:`Disagreement`:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 from functools import cached_property
 from typing import Final
@@ -35,7 +35,7 @@ from kvlatch.reference.user_design import user_design
 from kvlatch.spec.designs import Design
 from kvlatch.spec.model import ANY, Action, Machine
 from kvlatch.spec.protocols import all_designs, protocol_of
-from kvlatch.spec.schema import AnyDesign, Atomicity, Property, Protocol, World
+from kvlatch.spec.schema import AnyDesign, Atomicity, Lemma, Property, Protocol, World
 from kvlatch.spec.terms import State
 from kvlatch.spec.traces import SUFFIX, Trace
 
@@ -262,13 +262,21 @@ class _Row:
             still = [name for name in group if name in self.open]
             lemmas = dict.fromkeys(lemma for name in still for lemma in self.protocol.few[name])
             if still:
-                claims = tuple(self.theory.claim(self.protocol.lemma(lemma)) for lemma in lemmas)
-                self._earn(Invariant(self.theory, claims), still)
+                self._earn(self._invariant([self.protocol.lemma(lemma) for lemma in lemmas]), still)
 
     def induce_with_all(self) -> None:
         """Prove what the whole pool of lemmas proves."""
         if self.open:
-            self._earn(Invariant(self.theory, tuple(map(self.theory.claim, self.protocol.lemmas))), list(self.open))
+            self._earn(self._invariant(self.protocol.lemmas), list(self.open))
+
+    def _invariant(self, lemmas: Iterable[Lemma]) -> Invariant:
+        claims = []
+        for lemma in lemmas:
+            try:
+                claims.append(self.theory.claim(lemma))
+            except ValueError as error:
+                raise UnknownName(f"{self.row.design}: lemma {lemma.name!r}: {error}") from error
+        return Invariant(self.theory, tuple(claims))
 
     def induce_with_what_is_kept(self) -> None:
         """Prove what follows from the part of the pool that this design keeps, for as many of each sort as can be."""

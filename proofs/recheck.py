@@ -47,8 +47,8 @@ SHIPPED: Final = Path(__file__).with_name("certificates.tar.gz")
 
 _COMPUTED_FROM: Final = {
     kvlatch.spec: (
-        "decode", "designs", "lemmas", "merges", "model", "properties", "protocol", "protocols", "ranks", "room",
-        "router", "schema", "stages", "status", "steps", "terms",
+        "changes", "decode", "designs", "lemmas", "merges", "model", "properties", "protocol", "protocols", "ranks",
+        "room", "router", "schema", "stages", "status", "steps", "terms",
     ),
     kvlatch.proofs: (
         "bmc", "induction", "parametric", "ranking", "settlement", "solvers", "sorts", "terms", "worlds",

@@ -29,7 +29,8 @@ from kvlatch.proofs.reach import possible
 from kvlatch.reference.logs.events import EXPECTS, Event, Room
 from kvlatch.spec.designs import Design
 from kvlatch.spec.model import Machine
-from kvlatch.spec.room import MAX_CHUNKS, ROOM, Instance
+from kvlatch.spec.protocols import protocol_of
+from kvlatch.spec.room import MAX_CHUNKS, Instance
 from kvlatch.spec.schema import ANY, Atomicity
 from kvlatch.spec.status import F
 
@@ -236,8 +237,7 @@ Meant = tuple[int, Owed]
 
 @cache
 def _automaton(design: Design, level: Atomicity, instance: Instance, ops: frozenset[str]) -> Automaton:
-    protocol = ROOM.changed(design.rows, design.without)
-    machine = Machine.of(design, level, "disorderly", instance, protocol)
+    machine = Machine.of(design, level, "disorderly", instance, protocol_of(design))
     return Automaton(Observed.of(Layout.of(machine, possible(machine)), ops))
 
 

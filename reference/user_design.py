@@ -23,9 +23,8 @@ from kvlatch.spec.schema import AnyDesign, Choice
 from kvlatch.spec.status import KVPoll
 from kvlatch.spec.steps import between_steps
 
-_PLAIN: Final = tuple(
-    field.name for field in attrs.fields(Design) if field.name not in ("merge", "atomicities", "rows", "without")
-)
+_NO_TEXT: Final = ("merge", "atomicities", "rows", "without", "lemmas", "without_lemmas")
+_PLAIN: Final = tuple(field.name for field in attrs.fields(Design) if field.name not in _NO_TEXT)
 
 
 def user_design(name: str) -> AnyDesign:
@@ -49,8 +48,8 @@ def _read(name: str, _in: Path) -> tuple[AnyDesign, tuple[str | None, int | None
         except (Ended, Raised) as end:
             raise Refused(f"{name}: {end}", 2) from end
     protocol = PROTOCOLS[found.get("protocol", ROOM.name)]
-    changes = {"without": tuple(found.pop("without")), "rows": user_rows.loaded(found.pop("rows"), protocol)}
-    common: dict[str, Any] = {**changes, "atomicities": tuple(found.pop("atomicities"))}
+    common: dict[str, Any] = {each: tuple(found.pop(each)) for each in ("atomicities", "without", "without_lemmas")}
+    common["rows"], common["lemmas"] = user_rows.loaded(found.pop("rows"), found.pop("lemmas"), protocol)
     where: tuple[str | None, int | None] = tuple(found.pop("place", (None, None)))
     if "protocol" in found:
         first: Any = next(iter(protocol.designs.values()))
@@ -63,7 +62,7 @@ def _read(name: str, _in: Path) -> tuple[AnyDesign, tuple[str | None, int | None
 
 
 def _runs(name: str, design: AnyDesign) -> None:
-    """Refused if its rows are none of its protocol's."""
+    """Refused if its rows or lemmas cannot be those of its protocol."""
     try:
         protocol = protocol_of(design)
         for level in design.atomicities:
@@ -73,7 +72,9 @@ def _runs(name: str, design: AnyDesign) -> None:
                         f"row {rule.name} writes, and in {level} it needs a place between reading and storing that the "
                         "protocol lacks: claim locked only, or give it the name of the row whose place it takes"
                     )
-            Machine.of(design, level, "orderly", protocol.worlds[0].instance(protocol.counts[0]), protocol)
+            machine = Machine.of(design, level, "orderly", protocol.worlds[0].instance(protocol.counts[0]), protocol)
+            for claim in (claim for lemma in design.lemmas for claim in machine.model.instances(lemma.claim)):
+                machine.holds(claim, machine.initial())
     except (TypeError, ValueError) as error:
         raise Refused(f"{name}: {error}", 2) from error
 
@@ -108,11 +109,15 @@ def _choice(name: str, found: Choice) -> object:
 
 def _common(name: str, found: Design | Choice) -> dict[str, object]:
     """What designs of every protocol have."""
-    without: object = found.without
-    if not isinstance(without, tuple | list) or not all(isinstance(row, str) for row in without):
-        raise Refused(f"{name}: `without` is a tuple of names of rows, not {without!r}", 2)
+    protocol = PROTOCOLS[found.protocol]
+    changes: dict[str, object] = {"atomicities": list(found.atomicities)}
+    for member, kind in (("without", "rows"), ("without_lemmas", "lemmas")):
+        names: object = getattr(found, member)
+        if not isinstance(names, tuple | list) or not all(isinstance(one, str) for one in names):
+            raise Refused(f"{name}: `{member}` is a tuple of names of {kind}, not {names!r}", 2)
+        changes[member] = list(names)
     try:
-        rows = user_rows.dumped(found.rows, PROTOCOLS[found.protocol])
+        rows, lemmas = user_rows.dumped(found.rows, protocol), user_rows.dumped_lemmas(found.lemmas, protocol)
     except ValueError as error:
         raise Refused(f"{name}: {error}", 2) from error
-    return {"atomicities": list(found.atomicities), "rows": rows, "without": list(without)}
+    return changes | {"rows": rows, "lemmas": lemmas}

@@ -1,4 +1,4 @@
-"""Rows of a user's own design as data, so that they leave the process in which the user's module was imported.
+"""Rows and lemmas of a user's own design as data: so they leave the process in which the user's module was imported.
 
 A formula is a tree: ``{"is": "All", "parts": […]}``, with a member for each attribute of the term. A field is its name,
 if it is the protocol's; else what it is made of.
@@ -12,7 +12,7 @@ from typing import Any, Final
 import attrs
 
 from kvlatch.spec import terms
-from kvlatch.spec.schema import Protocol, Rule
+from kvlatch.spec.schema import Lemma, Protocol, Rule
 from kvlatch.spec.terms import FALSE, TRUE, Field, Term
 
 _TERMS: Final = {
@@ -34,37 +34,54 @@ def dumped(rows: object, protocol: Protocol) -> list[dict[str, Any]]:
     return [_row(rule, known) for rule in rows]
 
 
+def dumped_lemmas(lemmas: object, protocol: Protocol) -> list[dict[str, Any]]:
+    """The lemmas as JSON values; ValueError as for rows."""
+    if not isinstance(lemmas, tuple | list) or not all(isinstance(lemma, Lemma) for lemma in lemmas):
+        raise ValueError("its lemmas are no tuple of kvlatch.spec.schema.Lemma")
+    known = _fields(protocol)
+    found = []
+    for lemma in lemmas:
+        if not isinstance(lemma.claim, Term) or isinstance(lemma.claim, Field):
+            raise ValueError(f"lemma {lemma.name}: what it claims is no formula")
+        found.append({"name": lemma.name, "claim": _dump(lemma.claim, known, f"lemma {lemma.name}")})
+    return found
+
+
 def _row(rule: Rule, known: Mapping[str, Field]) -> dict[str, Any]:
     def dump(part: object) -> Any:
-        if isinstance(part, Field):
-            if known.get(part.name) is part:
-                return {"called": part.name}
-            if part.name in known:
-                raise ValueError(
-                    f"row {rule.name}: {part.name!r} is a field of the protocol, and this is another one of that name"
-                )
-            return {"called": part.name, "owner": part.owner, "labels": list(part.labels)}
-        if isinstance(part, Term):
-            if type(part).__name__ not in _TERMS:
-                raise ValueError(f"row {rule.name}: {type(part).__name__} is nothing that a row is made of")
-            names: Any = type(part)
-            members = {one.name: dump(getattr(part, one.name)) for one in attrs.fields(names)}
-            return {"is": type(part).__name__, **members}
-        if isinstance(part, tuple | list):
-            return [dump(one) for one in part]
-        if part is None or isinstance(part, str | int):
-            return part
-        raise ValueError(f"row {rule.name}: {part!r} is nothing that a row is made of")
+        return _dump(part, known, f"row {rule.name}")
 
     members = {name: getattr(rule, name) for name in _TEXTS}
     then = [[dump(field), dump(value)] for field, value in rule.then.items()]
     return members | {"to": dump(rule.to), "when": dump(rule.when), "then": then, "where": dict(rule.where)}
 
 
-def loaded(rows: list[dict[str, Any]], protocol: Protocol) -> tuple[Rule, ...]:
-    """The rows that were dumped; TypeError for a label that its field does not have."""
+def _dump(part: object, known: Mapping[str, Field], of: str) -> Any:
+    if isinstance(part, Field):
+        if known.get(part.name) is part:
+            return {"called": part.name}
+        if part.name in known:
+            raise ValueError(f"{of}: {part.name!r} is a field of the protocol, and this is another one of that name")
+        return {"called": part.name, "owner": part.owner, "labels": list(part.labels)}
+    if isinstance(part, Term):
+        if type(part).__name__ not in _TERMS:
+            raise ValueError(f"{of}: {type(part).__name__} is not something that a formula is made of")
+        names: Any = type(part)
+        members = {one.name: _dump(getattr(part, one.name), known, of) for one in attrs.fields(names)}
+        return {"is": type(part).__name__, **members}
+    if isinstance(part, tuple | list):
+        return [_dump(one, known, of) for one in part]
+    if part is None or isinstance(part, str | int):
+        return part
+    raise ValueError(f"{of}: {part!r} is not something that a formula is made of")
+
+
+def loaded(
+    rows: list[dict[str, Any]], lemmas: list[dict[str, Any]], protocol: Protocol
+) -> tuple[tuple[Rule, ...], tuple[Lemma, ...]]:
+    """The rows and lemmas that were dumped; TypeError for a label that its field does not have."""
     load = _loader(dict(_fields(protocol)))
-    return tuple(
+    own = tuple(
         Rule(
             **{name: row[name] for name in _TEXTS},
             to=load(row["to"]),
@@ -74,6 +91,7 @@ def loaded(rows: list[dict[str, Any]], protocol: Protocol) -> tuple[Rule, ...]:
         )
         for row in rows
     )
+    return own, tuple(Lemma(lemma["name"], load(lemma["claim"])) for lemma in lemmas)
 
 
 def _loader(known: dict[str, Field]) -> Callable[[Any], Any]:

@@ -9,7 +9,7 @@ import attrs
 
 from kvlatch.spec import merges
 from kvlatch.spec.merges import Merge
-from kvlatch.spec.schema import NETWORKS, Atomicity, Network, Rule
+from kvlatch.spec.schema import NETWORKS, Atomicity, Lemma, Network, Rule
 from kvlatch.spec.terms import Field
 
 # The open questions, as switches: the rules of the protocol read them like any other field.
@@ -68,7 +68,7 @@ class Design:
 
     ``Design("mine", first_terminal_wins, ("locked",), guard="fails")``: what is not said is as in ``seed-control``.
     A position that its switch does not have raises TypeError, a merge with a hole in its table ValueError. ``rows``
-    and ``without`` change the protocol's rows (``schema.AnyDesign``).
+    and ``without`` change the protocol's rows, ``lemmas`` and ``without_lemmas`` its lemmas (``schema.AnyDesign``).
     """
 
     protocol: ClassVar[str] = "room"
@@ -94,6 +94,8 @@ class Design:
     nonce: str = "wire"
     rows: tuple[Rule, ...] = attrs.field(default=(), kw_only=True)
     without: tuple[str, ...] = attrs.field(default=(), kw_only=True)
+    lemmas: tuple[Lemma, ...] = attrs.field(default=(), kw_only=True)
+    without_lemmas: tuple[str, ...] = attrs.field(default=(), kw_only=True)
     says: str = attrs.field(default="", kw_only=True)
 
     def __attrs_post_init__(self) -> None:

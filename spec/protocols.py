@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kvlatch.spec.changes import changed
 from kvlatch.spec.decode import DECODE
 from kvlatch.spec.ranks import RANKS
 from kvlatch.spec.room import ROOM
@@ -20,5 +21,5 @@ def all_designs() -> dict[str, AnyDesign]:
 
 
 def protocol_of(design: AnyDesign) -> Protocol:
-    """The protocol that a design is a design of, with the rows that it changes; KeyError if it is none that ships."""
-    return PROTOCOLS[design.protocol].changed(design.rows, design.without)
+    """The protocol of a design, with the rows and lemmas that the design changes; KeyError if it is none that ships."""
+    return changed(PROTOCOLS[design.protocol], design)

@@ -7,14 +7,14 @@ are given, and know none by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import ClassVar, Final, Literal, Self, get_args
 from typing import Protocol as Interface
 
 import attrs
 
-from kvlatch.spec.terms import TRUE, Field, Label, Term, Where, fields
+from kvlatch.spec.terms import TRUE, Field, Term
 
 Atomicity = Literal["locked", "split", "cas"]
 Network = Literal["orderly", "lossy", "early", "overdue", "doubling", "late", "disorderly"]
@@ -149,7 +149,8 @@ class World:
 class AnyDesign(Interface):
     """What the engines ask of a design: its name, its protocol's, its atomicities, and a position for every switch.
 
-    ``rows`` take the place of the protocol's rows of the same names, or come besides; rows in ``without`` are gone.
+    ``rows`` take the place of the protocol's rows of the same names, or come besides; rows in ``without`` are gone. So
+    it is with ``lemmas`` and ``without_lemmas``, which change what can be proved, and not what the design does.
     """
 
     @property
@@ -167,6 +168,12 @@ class AnyDesign(Interface):
     @property
     def without(self) -> tuple[str, ...]: ...
 
+    @property
+    def lemmas(self) -> tuple[Lemma, ...]: ...
+
+    @property
+    def without_lemmas(self) -> tuple[str, ...]: ...
+
     def positions(self, level: Atomicity, net: Network) -> Mapping[Field, int]: ...
 
 
@@ -181,6 +188,8 @@ class Choice:
     atomicities: tuple[Atomicity, ...] = ("locked",)
     rows: tuple[Rule, ...] = attrs.field(default=(), kw_only=True)
     without: tuple[str, ...] = attrs.field(default=(), kw_only=True)
+    lemmas: tuple[Lemma, ...] = attrs.field(default=(), kw_only=True)
+    without_lemmas: tuple[str, ...] = attrs.field(default=(), kw_only=True)
     says: str = attrs.field(default="", kw_only=True)
 
     def positions(self, level: Atomicity, net: Network) -> Mapping[Field, int]:
@@ -291,13 +300,6 @@ class Protocol:
         """The same protocol with other rows: a mutant of it. One value for one choice of rows."""
         return _with_rows(self, tuple(rows))
 
-    def changed(self, rows: tuple[Rule, ...], without: tuple[str, ...]) -> Protocol:
-        """The protocol of a design with rows of its own (``AnyDesign``); fields that only they know join the state.
-
-        ValueError for a row that cannot be one of this protocol. One value for one choice of rows.
-        """
-        return _changed(self, rows, without) if rows or without else self
-
     def row(self, name: str) -> Rule:
         """A row by its name; KeyError if there is none."""
         return {rule.name: rule for rule in self.rows}[name]
@@ -323,65 +325,3 @@ def _with_requests(sizes: Sizes, count: int) -> Sizes:
 @cache
 def _with_rows(protocol: Protocol, rows: tuple[Rule, ...]) -> Protocol:
     return protocol if rows == protocol.rows else attrs.evolve(protocol, rows=rows)
-
-
-@cache
-def _changed(protocol: Protocol, rows: tuple[Rule, ...], without: tuple[str, ...]) -> Protocol:
-    kept = {rule.name: rule for rule in protocol.rows}
-    for name in without:
-        if kept.pop(name, None) is None:
-            known = ", ".join(rule.name for rule in protocol.rows)
-            raise ValueError(f"no row of the protocol {protocol.name} is called {name!r}: they are {known}")
-    if len({rule.name for rule in rows}) < len(rows):
-        raise ValueError(f"two rows have one name: {', '.join(rule.name for rule in rows)}")
-    known_fields = {*protocol.state, *protocol.switches, *([protocol.home.field] if protocol.home else [])}
-    added: dict[str, Field] = {}
-    for rule in rows:
-        _fits(rule, protocol)
-        for field in sorted(_of_rule(rule) - known_fields, key=lambda field: field.name):
-            if added.setdefault(field.name, field) is not field or field.name in {one.name for one in known_fields}:
-                raise ValueError(f"row {rule.name}: its field {field.name!r} is another one than that of this name")
-            if field.owner not in ("room", *protocol.sorts):
-                raise ValueError(f"row {rule.name}: its field {field.name!r} belongs to no sort of the protocol")
-    return attrs.evolve(
-        protocol,
-        state=(*protocol.state, *added.values()),
-        rows=tuple((kept | {rule.name: rule for rule in rows}).values()),
-    )
-
-
-def _of_rule(rule: Rule) -> set[Field]:
-    """Every field that a row reads or sets."""
-    terms = [rule.when, *(term for term in (rule.to, *rule.then.values()) if isinstance(term, Term))]
-    return set(rule.then).union(*map(fields, terms))
-
-
-def _labels(value: str | Term) -> Iterator[str]:
-    """The labels that a value may be, as far as they are written down."""
-    match value:
-        case str():
-            yield value
-        case Label(label):
-            yield label
-        case Where(_, then, other):
-            yield from (*_labels(then), *_labels(other))
-
-
-def _fits(rule: Rule, protocol: Protocol) -> None:
-    """ValueError if the protocol has no such thread or place, or nothing that the row could write."""
-    if rule.actor not in protocol.threads:
-        raise ValueError(f"row {rule.name}: no actor is called {rule.actor!r}: they are {', '.join(protocol.threads)}")
-    pc = protocol.threads[rule.actor].pc
-    for place in (rule.at, *([rule.to] if isinstance(rule.to, str) else [])):
-        if place not in pc.labels:
-            raise ValueError(
-                f"row {rule.name}: the {rule.actor} is never at {place!r}: its places are {', '.join(pc.labels)}"
-            )
-    for field, value in rule.then.items():
-        for label in _labels(value):
-            if label not in field.labels:
-                raise ValueError(f"row {rule.name}: {field.name} is never {label!r}: it is {', '.join(field.labels)}")
-    if rule.per is not None and rule.per not in protocol.sorts:
-        raise ValueError(f"row {rule.name}: {rule.per!r} is no sort of the protocol: {', '.join(protocol.sorts)}")
-    if rule.write is not None and (protocol.entry is None or rule.write not in protocol.entry.status.labels):
-        raise ValueError(f"row {rule.name}: {rule.write!r} is no status that this protocol could write")

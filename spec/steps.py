@@ -177,6 +177,8 @@ class Grounding:
     def _each(self, over: str, inner: Term, place: Place) -> Iterator[Term]:
         """What a quantified formula says of each chunk, or of each worker that serves the room."""
         kind, _, sort = over.rpartition(" ")
+        if sort not in self.protocol.sorts or kind not in ("", "other", "earlier"):
+            raise TypeError(f"a formula is about every {over!r}: sorts are {', '.join(self.protocol.sorts)}")
         crowded = sort == self.protocol.crowd
         if self.any_of(sort):
             if place.get(sort) == EVERY:

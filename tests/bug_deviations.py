@@ -5,13 +5,14 @@ Each is one deviation from a recommended design. A report may need a position of
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
 from kvlatch.proofs.mutation import ROWS, Mutant, changed
 from kvlatch.spec import decode, protocol, ranks, router, stages
 from kvlatch.spec.merges import MERGES
+from kvlatch.spec.protocols import protocol_of
 from kvlatch.spec.room import ROOM
 from kvlatch.spec.schema import Protocol, Rule
 from kvlatch.spec.status import ABSENT, B, F, KVPoll, S
@@ -29,8 +30,8 @@ MERGE: Final = MERGES | {"last_write_wins": last_write_wins}
 
 def of(base: Protocol, name: str, prop: str, says: str, *rules: Rule) -> Mutant:
     """The recommended design of a protocol with these rows in the place of those of the same names, or besides."""
-    design = base.designs["latch" if base is ROOM else f"{base.name}-latch"]
-    told_in = base.changed(rules, ())
+    design: Any = base.designs["latch" if base is ROOM else f"{base.name}-latch"]
+    told_in = protocol_of(attrs.evolve(design, rows=rules))
     return Mutant(name, prop, says, told_in.rows, design, of=told_in)
 
 

@@ -21,7 +21,8 @@ from kvlatch.reference.published.sglang.subjects import resolve
 from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.model import Machine
 from kvlatch.spec.properties import PROPERTIES
-from kvlatch.spec.room import ROOM, Instance
+from kvlatch.spec.protocols import protocol_of
+from kvlatch.spec.room import Instance
 
 SAYS_SUCCESS: Final = ("sglang-0.5.23", "mooncake-0.5.15.post1")
 """There a word to decode says so; in NIXL up to 0.5.19 the transfer itself does."""
@@ -139,7 +140,8 @@ def broken(design: str, network: str, *, with_kinds: bool) -> dict[str, int]:
     """In how many steps each property is broken, by one request of one chunk; with the rows of the kinds or without."""
     rows = tuple(row for kind in lacks.of(design) for row in kind.rows) if with_kinds else ()
     sizes = Instance(workers=1, chunks=1, requests=1 if network == "disorderly" else 2)
-    machine = Machine.of(DESIGNS[design], "split", network, sizes, ROOM.changed(rows, ()))  # type: ignore[arg-type]  # one of NETWORKS
+    changed = attrs.evolve(DESIGNS[design], rows=rows)
+    machine = Machine.of(changed, "split", network, sizes, protocol_of(changed))  # type: ignore[arg-type]  # one of NETWORKS
     return {name: depth for name, (depth, _) in explore(machine, PROPERTIES).violations.items()}
 
 

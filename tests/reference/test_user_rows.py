@@ -1,4 +1,4 @@
-"""Rows of a user's own design: they leave their process unchanged, change the protocol, and are refused in one line."""
+"""Rows and lemmas of a user's own design: they leave their process unchanged, and what is wrong is said in one line."""
 
 import json
 import sys
@@ -24,11 +24,11 @@ from kvlatch.spec.terms import Field
 MODULE = """
 import attrs
 from kvlatch.spec.designs import DESIGNS
-from kvlatch.spec.protocol import phase, worker
+from kvlatch.spec.protocol import job, pages, phase, worker
 from kvlatch.spec.ranks import RANKS
 from kvlatch.spec.room import ROOM
-from kvlatch.spec.schema import Rule
-from kvlatch.spec.terms import TRUE, Field, Label
+from kvlatch.spec.schema import Lemma, Rule
+from kvlatch.spec.terms import TRUE, Field, ForAll, Label, ThisChunk, implies, some
 
 LATCH = attrs.evolve(DESIGNS["latch"], atomicities=("locked",))
 
@@ -64,6 +64,20 @@ TWICE = mine(row(), row())
 OWNER = mine(row(when=Field("spare", "rank", ("a", "b")) == "a"))
 NO_ROWS = mine("release")
 NO_NAMES = mine(without="release")
+BARE = mine(name="bare", without_lemmas=("drained",))
+MORE = mine(
+    name="more",
+    lemmas=(Lemma("drained", phase != "done"), Lemma("no pages yet", (phase != "new") | (pages == "none"))),
+)
+WRONG = attrs.evolve(ASKS, name="wrong", lemmas=(Lemma("never asked", asked == "no"),))
+ROUND = mine(name="round", lemmas=(Lemma("round", implies(ThisChunk(job), some("worker", worker == "idle"))),))
+NO_LEMMA = mine(without_lemmas=("drain",))
+NO_CLAIM = mine(lemmas=(Lemma("mine", phase),))
+NO_FIELD = mine(lemmas=(Lemma("mine", asked == "no"),))
+NO_SORT = mine(lemmas=(Lemma("mine", ForAll("rank", phase == "new")),))
+NO_ORDER = mine(row(when=ForAll("erlier chunk", phase == "new")))
+NO_LEMMAS = mine(lemmas="drained")
+TWO_LEMMAS = mine(lemmas=(Lemma("mine", phase == "new"), Lemma("mine", phase != "new")))
 """
 
 
@@ -95,15 +109,17 @@ def test_rows_come_back_as_they_were(name: str) -> None:
     """Every row that ships, through JSON: the same data, over the protocol's own fields."""
     protocol = PROTOCOLS[name]
     data = json.loads(json.dumps(user_rows.dumped(protocol.rows, protocol)))
-    back = user_rows.loaded(data, protocol)
+    back, _ = user_rows.loaded(data, [], protocol)
     assert user_rows.dumped(back, protocol) == data
+    claims = json.loads(json.dumps(user_rows.dumped_lemmas(protocol.lemmas, protocol)))
+    assert user_rows.dumped_lemmas(user_rows.loaded([], claims, protocol)[1], protocol) == claims
     assert protocol.with_rows(back).state == protocol.state
     assert [rule.name for rule in back] == [rule.name for rule in protocol.rows]
 
 
 def test_rows_that_came_back_have_the_same_states() -> None:
     """All of the room's rows, as a user's: as many states, and as long counterexamples."""
-    rows = user_rows.loaded(user_rows.dumped(ROOM.rows, ROOM), ROOM)
+    rows, _ = user_rows.loaded(user_rows.dumped(ROOM.rows, ROOM), [], ROOM)
     design = attrs.evolve(DESIGNS["seed-control"], rows=rows)
     sizes = Instance(workers=1, chunks=1)
     found = explore(Machine.of(design, "locked", "orderly", sizes, protocol_of(design)), ROOM.properties)
@@ -134,6 +150,30 @@ def test_rows_are_taken_out_and_added(command: Command) -> None:
     assert command("prove", "--design", "mine:HASTY", "--property", "all-settle")[0] == 1
 
 
+def test_a_lemma_is_taken_out(command: Command) -> None:
+    """What rested on it is unknown: the step at which the induction fails, and the two states."""
+    code, said = command("prove", "--design", "mine:BARE", "--property", "pages-held", "--workers", "1")
+    assert code == 3
+    step, before, after = said[said.index("unknown: ") :].splitlines()[1:4]
+    assert step == "step reuse does not keep the lemma 'old workers'"
+    assert "phase = done" in before
+    assert before.startswith("  before: gen = first")
+    assert after.startswith("  after:  gen = second")
+    assert "to the end" in said
+
+
+def test_lemmas_of_ones_own(command: Command) -> None:
+    """One in the place of another and one more; a wrong one does no harm, and one that cannot be decided is refused."""
+    shipped = [lemma.name for lemma in ROOM.lemmas]
+    assert [lemma.name for lemma in protocol_of(user_design("mine:MORE")).lemmas] == [*shipped, "no pages yet"]
+    lemmas = {lemma.name for lemma in protocol_of(user_design("mine:BARE")).lemmas}
+    assert lemmas == set(shipped) - {"drained"}
+    code, said = command("prove", "--design", "mine:WRONG", "--property", "no-ghost", "--workers", "1")
+    assert (code, "mine:WRONG locked" in said) == (0, True)
+    code, said = command("prove", "--design", "mine:ROUND", "--property", "pages-held", "--workers", "1")
+    assert (code, "lemma 'round': for each" in said) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("name", "says"),
     [
@@ -151,9 +191,16 @@ def test_rows_are_taken_out_and_added(command: Command) -> None:
         ("SPLIT", "row give_up writes, and in split it needs a place between reading and storing"),
         ("NO_ROWS", "its rows are no tuple of kvlatch.spec.schema.Rule"),
         ("NO_NAMES", "`without` is a tuple of names of rows, not 'release'"),
+        ("NO_LEMMA", "no lemma of the protocol room is called 'drain': they are "),
+        ("NO_CLAIM", "lemma mine: what it claims is no formula"),
+        ("NO_FIELD", "lemma 'mine': no row reads or sets its field 'asked'"),
+        ("NO_SORT", "a formula is about every 'rank': sorts are worker, chunk"),
+        ("NO_ORDER", "a formula is about every 'erlier chunk': sorts are worker, chunk"),
+        ("NO_LEMMAS", "its lemmas are no tuple of kvlatch.spec.schema.Lemma"),
+        ("TWO_LEMMAS", "two lemmas have one name: mine, mine"),
     ],
 )
-def test_what_is_no_row_is_one_line(name: str, says: str) -> None:
+def test_what_is_no_row_or_lemma_is_one_line(name: str, says: str) -> None:
     """With what could have been meant."""
     with pytest.raises(Refused, match=r"^mine:") as refused:
         user_design(f"mine:{name}")
@@ -176,4 +223,4 @@ def test_two_fields_of_one_name() -> None:
         for name, labels in (("one", ("a", "b")), ("two", ("a", "c")))
     )
     with pytest.raises(ValueError, match="its field 'mine' is another one"):
-        ROOM.changed(rows, ())
+        protocol_of(attrs.evolve(DESIGNS["latch"], rows=rows))
