@@ -17,6 +17,7 @@ import heapq
 import operator
 import sys
 import warnings
+import weakref
 from _thread import get_ident
 from collections import deque
 from collections.abc import Callable, Iterator, MutableMapping, MutableSequence, MutableSet
@@ -119,7 +120,7 @@ class Sharing:
         if not self.fixed:
             key = (id(thing), name)
             variable = self._variables.get(key)
-            if variable is None:
+            if variable is None or variable.is_about_another(thing):
                 self._variables[key] = _Variable(thing, task, writes, place)
             elif not variable.learnt or place not in variable.places:
                 variable.touch(task, writes, place, self._learnt)
@@ -249,18 +250,28 @@ class Sharing:
 
 
 class _Variable:
-    """What is known of one variable in one play; it keeps the object, so that its identity stays its own."""
+    """What is known of one variable in one play. It does not keep the object alive, if there is another way to know it.
 
-    __slots__ = ("first", "learnt", "locks", "places", "shared", "thing", "written")
+    A manager may hold its requests weakly, and lose them as it would without the oracle.
+    """
+
+    __slots__ = ("first", "learnt", "locks", "places", "shared", "thing", "weak", "written")
 
     def __init__(self, thing: object, task: Task, writes: bool, place: str) -> None:
-        self.thing = thing
+        self.thing: object = thing
+        self.weak = getattr(type(thing), "__weakrefoffset__", 0) != 0
+        if self.weak:
+            self.thing = weakref.ref(thing)
         self.first = task.name
         self.locks = set(task.locks)
         self.written = writes
         self.shared = False
         self.learnt = False
         self.places = {place}
+
+    def is_about_another(self, thing: object) -> bool:
+        """The object is gone, and ``thing`` has its identity now."""
+        return self.weak and self.thing() is not thing  # type: ignore[operator]  # a reference, then
 
     def touch(self, task: Task, writes: bool, place: str, learnt: set[str]) -> None:
         """One more access."""

@@ -346,3 +346,22 @@ def test_code_is_given_back(tmp_path: Path) -> None:
     instrumented.restore()
     assert module.Counter.more.__code__ is before
     assert instrumented.blind == set()
+
+
+def test_what_a_manager_holds_weakly_is_lost(tmp_path: Path) -> None:
+    """To know an object again, the lockset filter does not keep it; one that takes its place is another."""
+    file = tmp_path / "weakly.py"
+    file.write_text(
+        "import weakref\n"
+        "class Box:\n"
+        "    pass\n"
+        "def lost():\n"
+        "    table = weakref.WeakValueDictionary()\n"
+        "    for number in range(3):\n"
+        "        table[number] = box = Box()\n"
+        "        box.now = number\n"
+        "        assert table[number].now == number\n"
+        "        del box\n"
+        "    return len(table)\n"
+    )
+    assert on_stage(load(file, "weakly_anew", anew=True).lost) == 0
