@@ -87,7 +87,7 @@ class Outcome:
 
 
 def planted() -> Iterator[Planted]:
-    """The bugs of the list. Raises BadList for an edit that does not fit exactly once."""
+    """The bugs of the list. Raises BadList for an edit that does not fit exactly once, or code that is no bug at all."""
     original = OVERLAY.read_text(encoding="utf-8")
     for bug in tomllib.loads((SUBJECTS / "planted.toml").read_text(encoding="utf-8"))["bug"]:
         source = original
@@ -95,7 +95,10 @@ def planted() -> Iterator[Planted]:
             if source.count(old) != 1:
                 raise BadList(f"{bug['name']}: this is there {source.count(old)} times: {old!r:.80}")
             source = source.replace(old, new)
-        yield Planted(bug["kind"], bug["name"], source + bug.get("append", ""))
+        behind = bug.get("append", "")
+        if behind.lstrip("\n").startswith(" "):
+            raise BadList(f"{bug['name']}: what is appended would become part of whatever is last in the overlay")
+        yield Planted(bug["kind"], bug["name"], source + behind)
 
 
 def judged(one: Planted, seconds: float) -> Outcome:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +30,14 @@ def test_an_edit_that_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """When the fix changes, the list has to follow, and says where."""
     monkeypatch.setattr(planted, "OVERLAY", planted.OVERLAY.with_name("fix_a.py"))
     with pytest.raises(planted.BadList, match="this is there 0 times"):
+        [*planted.planted()]
+
+
+def test_a_bug_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Indented code at the end becomes part of the overlay's last function, and does nothing."""
+    (tmp_path / "planted.toml").write_text('[[bug]]\nkind = "a"\nname = "b"\nappend = "\\n    def poll(self): ..."\n')
+    monkeypatch.setattr(planted, "SUBJECTS", tmp_path)
+    with pytest.raises(planted.BadList, match="part of whatever is last"):
         [*planted.planted()]
 
 
