@@ -87,7 +87,7 @@ class Outcome:
 
 
 def planted() -> Iterator[Planted]:
-    """The bugs of the list. Raises BadList for an edit that does not fit exactly once, or code that is no bug at all."""
+    """The bugs of the list. Raises BadList for an edit that does not fit exactly once, or does nothing."""
     original = OVERLAY.read_text(encoding="utf-8")
     for bug in tomllib.loads((SUBJECTS / "planted.toml").read_text(encoding="utf-8"))["bug"]:
         source = original

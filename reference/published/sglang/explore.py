@@ -3,7 +3,7 @@
 A play is a life of the room: its request is created, hears decode's metadata, is sent in one or two chunks, is aborted
 or not, by the client or by decode; a transfer ends in an error or not; and a second request may follow. Threads come in
 any order that an engine allows, and up to two of them are left in the middle of an op, before any access of the tables,
-any word to decode, or in a transfer, while others go on. Then everything comes to rest.
+any lock, any word to decode, or in a transfer, while others go on. Then everything comes to rest.
 
 First every play with one such pause, by length; then plays with two, drawn at random. All observers see every play.
 """
@@ -48,8 +48,8 @@ _BATCH: Final = 400
 _PATIENCE: Final = 600.0
 NOT_HELD: Final = "an op has ended before it could be held"
 """Why a play is left out: an op has no such access."""
-_PAUSES: Final[tuple[tuple[Part, int], ...]] = (("post", 1), *(("step", times) for times in range(1, 13)))
-"""Where an op is left: in its transfer, or before its first, second, ... access."""
+_PAUSES: Final[tuple[tuple[Part, int], ...]] = (("post", 1), *(("step", times) for times in range(1, 27)))
+"""Where an op is left: in its transfer, or before its first, second, ... access of a table, a lock or the wire."""
 _HELD: Final[tuple[Op, ...]] = (
     "create", "metadata", "abort_notice", "abort", "work", "settle", "clear", "poll", "send", "send_last",
 )  # fmt: skip
@@ -100,7 +100,7 @@ def _first() -> Iterator[tuple[Step, ...]]:
 
 
 def _second() -> Iterator[tuple[Step, ...]]:
-    """A second request on the room id, once the first has left the inflight queue, or was cleared unsent."""
+    """A second request on the room id, once the first has left the inflight queue, or was aborted unsent."""
     again = (CREATE, METADATA, POLL, SEND_LAST, WORK, SETTLE)
     sent = (CREATE, METADATA, POLL, SEND_LAST)
     events: tuple[tuple[Step, ...], ...] = ((), (ABORT,), (NOTICE,), (BREAK,))
@@ -111,7 +111,10 @@ def _second() -> Iterator[tuple[Step, ...]]:
         yield (CREATE, METADATA, abort, POLL, CLEAR, *again)
         yield (CREATE, METADATA, POLL, SEND, abort, CLEAR, *again)
         yield (CREATE, METADATA, POLL, SEND, abort, CLEAR, WORK, *again)
+        yield (CREATE, METADATA, POLL, SEND, WORK, abort, CLEAR, *again)
         yield (CREATE, METADATA, POLL, SEND_LAST, WORK, SETTLE, CREATE, METADATA, abort, POLL, CLEAR, *again)
+    for unsent in ((), (METADATA, POLL), (METADATA, POLL, SEND), (METADATA, POLL, SEND, WORK)):
+        yield (CREATE, *unsent, ABORT, *again)  # some paths of the scheduler abort a request and clear nothing
     yield (CREATE, TIMEOUT, CLEAR, *again)
     yield (*sent, WORK, SETTLE, *again, *again)
 

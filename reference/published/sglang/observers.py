@@ -123,9 +123,12 @@ def incomplete(play: Play) -> Found | None:
     if play.by_hand:
         return None
     requests: dict[str, int] = {}
+    whole: set[int] = set()
     for number, step, seen in play.steps:
         if step.op == "create":
             requests[step.thread] = seen.created
+        if step.op == "send_last" and step.thread in requests:
+            whole.add(requests[step.thread])
         reports = [request for request, status in seen.ended if status == S]
         if seen.value == S and step.thread in requests:
             reports.append(requests[step.thread])
@@ -134,6 +137,8 @@ def incomplete(play: Play) -> Found | None:
             if not mine or any(state != "done" for state in mine):
                 what = ", ".join(mine) or "none was handed over"
                 return number, f"request {request} is told Success although chunks are missing: {what}"
+            if request not in whole:
+                return number, f"request {request} is told Success although its last chunk has not been handed over"
     return None
 
 
@@ -304,7 +309,7 @@ def condemned(play: Play) -> Found | None:
     if second < 2:
         return None
     begun, spared = play.since_created(second), not play.fails(second)
-    if not was_absent_since_ended(play, begun):
+    if not was_absent_since_ended(play, begun) and (begun == 0 or play.seen[begun - 1].status != F):
         return None  # two requests at once
     for number, step, seen in play.steps:
         if number <= begun or seen.created < second or step.op == "create" or play.by_hand:

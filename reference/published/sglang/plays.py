@@ -79,11 +79,19 @@ class Play:
 
     @property
     def lives(self) -> Iterator[tuple[int, Step, Observation, str | None]]:
-        """Each step with the first terminal status that the entry has had until then, since it was created."""
+        """Each step with the first terminal status that the entry has had until then, since it was created.
+
+        A sender may be created while another thread's step is looked at: that one has waited for the sender's lock.
+        """
         first = None
+        creating: set[str] = set()
         for number, step, seen in self.steps:
-            if seen.status == ABSENT or (step.op == "create" and seen.status in (B, W)):
+            if step.op == "create":
+                creating.add(step.thread)
+            if seen.status == ABSENT or (creating and seen.status in (B, W)):
                 first = None
+            if step.op == "create" and step.part in ("whole", "finish"):
+                creating.discard(step.thread)
             yield number, step, seen, first
             if first is None and seen.status in (F, S):
                 first = seen.status

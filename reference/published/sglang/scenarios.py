@@ -27,7 +27,7 @@ ACCESSES: Final = {
     "abort": 12,
     "abort_notice": 12,
 }
-"""More accesses of the tables than the op makes: it is held before each of them."""
+"""More accesses (of tables, locks and the wire) than the op makes: it is held before each of them."""
 
 
 @attrs.frozen
@@ -87,11 +87,19 @@ def by_law(law: str, broken: Callable[[Play], Found | None]) -> Observer:
     return attrs.evolve(OBSERVERS[law], broken=broken)
 
 
+def admitted(play: Play) -> Found | None:
+    """A request is admitted although a decode rank has not said where its pages are."""
+    said = "the request is admitted although only one of two decode ranks has sent its metadata"
+    return (len(play.seen) - 1, said) if play.polled in (W, T, S) and play.error is None else None
+
+
+PARTIAL: Final = Observer(admitted, always)
 RANKS: Final = Observer(outvoted, always)
 
 # --- Scripts --------------------------------------------------------------------------------------
 
 CREATE: Final = Step("scheduler", "create")
+REGISTER: Final = Step("bootstrap", "register")
 METADATA: Final = Step("bootstrap", "metadata")
 SEND: Final = Step("scheduler", "send")
 SEND_LAST: Final = Step("scheduler", "send_last")
@@ -220,6 +228,25 @@ def heartbeat_lost() -> Iterator[Script]:
         yield (receive, *script)
 
 
+def aborted_in_steps() -> Iterator[Script]:
+    """A worker goes on in the middle of an abort, having been held in its transfer; then everything comes to rest."""
+    for abort in ABORTS:
+        for script in during(abort, attrs.evolve(WORK, part="finish")):
+            yield (*SENT, attrs.evolve(WORK, part="post"), *script, *REST)
+
+
+def created_over_worker() -> Iterator[Script]:
+    """A request that was aborted and not cleared has a chunk in flight, which ends while a second one is created."""
+    for script in during(CREATE, attrs.evolve(WORK, part="finish")):
+        yield (CREATE, METADATA, SEND, attrs.evolve(WORK, part="post"), ABORT, *script)
+
+
+def polled_in_flight() -> Iterator[Script]:
+    """An aborted request is polled again and again while its transfer is in flight."""
+    for abort in ABORTS:
+        yield (*SENT, *in_flight(abort, SETTLE, POLL, SETTLE, SETTLE), *REST)
+
+
 def old_chunk(send: Step, clear: Step) -> Iterator[Script]:
     """The transfer of a request that was aborted ends in the life of a second one."""
     for abort in ABORTS:
@@ -255,6 +282,8 @@ SCENARIOS: Final = (
              ((CREATE, METADATA, SEND, WORK, POLL, SEND_LAST, WORK, POLL, SETTLE),)),
     Scenario("success-complete", "broken-chunk", "The transfer of a chunk ends in an error.",
              (*broken_at_rest(),)),
+    Scenario("success-complete", "two-ranks", "Of two decode ranks only one has sent its metadata.",
+             tuple(script for script in ((CREATE, REGISTER, POLL), (REGISTER, CREATE, POLL))), observer=PARTIAL),
     Scenario("success-complete", "two-senders", "Two requests have one room id, and the first is sent.",
              ((*TWO_SENDERS, Step(SECOND, "poll")),),
              observer=attrs.evolve(OBSERVERS["success-complete"], looks=was_reused)),
@@ -279,6 +308,7 @@ SCENARIOS: Final = (
              ((CREATE, CLEAR, METADATA),), ("D12",)),
     Scenario("pages-held", "aborted-in-flight", "A request is aborted in flight, and the scheduler polls it.",
              (*at_rest(),)),
+    Scenario("pages-held", "polled-in-flight", "The same, and it is polled again and again.", (*polled_in_flight(),)),
     Scenario("released-once", "aborted", "A request is aborted somewhere, or not.", (*at_rest(),)),
     Scenario("released-once", "broken-transfer", "The transfer of a chunk ends in an error.", (*broken_at_rest(),)),
     Scenario("one-outcome", "aborted", "A request is aborted between any two accesses of a worker.",
@@ -301,6 +331,8 @@ SCENARIOS: Final = (
              (*old_chunk(SEND_LAST, SETTLE),)),
     Scenario("room-reusable", "old-chunk-cleared", "The same, where a path of the scheduler only clears the first.",
              (*old_chunk(SEND_LAST, CLEAR), *old_chunk(SEND, CLEAR))),
+    Scenario("room-reusable", "old-chunk-uncleared", "The first is not cleared; its transfer ends meanwhile.",
+             (*created_over_worker(),)),
     Scenario("room-reusable", "queued-chunk", "A chunk queued for the first request is taken in the second's life.",
              tuple((CREATE, METADATA, send, abort, CLEAR, CREATE, METADATA, WORK)
                    for send in (SEND, SEND_LAST) for abort in ABORTS)),
@@ -318,7 +350,7 @@ SCENARIOS: Final = (
     Scenario(NO_DEADLOCK, "itself", "No thread waits for a lock that it has itself.",
              (*at_rest(), *broken_at_rest())),
     Scenario(NO_DEADLOCK, "two-threads", "An abort or a clear while a worker is at it, and the other way round.",
-             (*two_threads(),)),
+             (*two_threads(), *aborted_in_steps())),
     Scenario(TOLD_ONCE, "success", "Two chunks, no incident.", ((CREATE, METADATA, SEND, WORK, SEND_LAST, *REST),)),
     Scenario(TOLD_ONCE, "broken-transfer", "The transfer of a chunk ends in an error.", (*broken_at_rest(),)),
     Scenario(TOLD_ONCE, "aborted", "A request is aborted, before its transfer or in flight.", (*at_rest(),)),

@@ -6,8 +6,8 @@ after each step comes back.
 
 An op may be split: `begin` stops its thread just before the next store into the status table, and `finish` lets it go
 on. So any interleaving of an unlocked read and write is reached at will, without sleeping and without luck. `step` is
-finer: it stops the thread before its next access of the table, read or store, and each further `step` of the op lets
-it do one more. `post` stops it while its transfer is in flight.
+finer: it stops the thread before its next access, which is a read or a store of a table, the taking of a lock or a word
+to decode; each further `step` of the op lets it do one more. `post` stops it while its transfer is in flight.
 
     script = [
         Step("scheduler", "create"),

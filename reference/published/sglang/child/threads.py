@@ -1,4 +1,4 @@
-"""Threads of the child that can be held: before an access of a watched table, before a word on the wire, in a transfer.
+"""Threads of the child that can be held: before they access a watched table, take a lock or tell decode; in a transfer.
 
 One thread runs at a time: the player's, which waits for an actor, or that actor, until it is held or its op has
 ended. So what a script does is the same in every run. A thread that needs a lock which a held thread has makes that one
@@ -14,10 +14,14 @@ from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any, Literal
 
-Point = Literal["read", "store", "tell", "transfer"]
-"""A place where a thread may be held: before a read or a store of a table, before it tells decode, or in a transfer."""
+Point = Literal["read", "store", "lock", "tell", "transfer"]
+"""Where a thread may be held: before it reads or stores in a table, takes a lock or tells decode; or in a transfer."""
 
-STOPS: dict[str, tuple[Point, ...]] = {"begin": ("store",), "step": ("read", "store", "tell"), "post": ("transfer",)}
+STOPS: dict[str, tuple[Point, ...]] = {
+    "begin": ("store",),
+    "step": ("read", "store", "lock", "tell"),
+    "post": ("transfer",),
+}
 """At which points an op is held, by the part of it that is asked for; any other part runs to its end."""
 
 
@@ -157,8 +161,11 @@ class Lock:
     def __init__(self) -> None:
         self.lock: Any = threading.Lock()
         self.holder = threading.current_thread()
+        self.depth = 0
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        if blocking and not (self.depth and self.holder is threading.current_thread()):
+            pause("lock")
         while not self.lock.acquire(blocking=False):
             mine = threading.current_thread()
             if not blocking:
@@ -170,10 +177,12 @@ class Lock:
             elif self.lock.acquire(timeout=timeout):
                 break
         self.holder = threading.current_thread()
+        self.depth += 1
         Lock.taken += 1
         return True
 
     def release(self) -> None:
+        self.depth -= 1
         self.lock.release()
         mine = threading.current_thread()
         if isinstance(mine, Actor):

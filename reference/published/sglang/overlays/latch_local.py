@@ -157,10 +157,16 @@ class Manager:
             opened = self.decodes or bootstrap_room in self.senders
             if not opened or self.works_for_another(bootstrap_room):
                 return
+            if status == KVPoll.WaitingForInput and not self.may_wait_for_input(bootstrap_room):
+                return
             if self.request_status.get(bootstrap_room) in TERMINAL:
                 return
             parent: Any = super()
             parent.update_status(bootstrap_room, status)
+
+    def may_wait_for_input(self, room: int) -> bool:
+        """Whether decode's metadata is still there: a sender that took over the room may just have dropped it."""
+        return self.decodes or vars(self)["is_dummy_cp_rank"] or bool(self.transfer_infos.get(room))
 
     @property
     def decodes(self) -> bool:
