@@ -58,6 +58,7 @@ class Room:
         self.infos = Table()
         self.socket = Socket()
         self.created = 0
+        self.heard_from: dict[str, int] = {}
         self.wire = WireToDecode(lambda: self.created)
         self.transfers = Transfers()
         self.chunks = Chunks(upstream.new_queue(), self.transfers)
@@ -145,15 +146,15 @@ class Room:
         dict.__setitem__(self.table, ROOM, status)
 
     def do_register(self) -> None:
-        self.send_metadata(required=2)
+        self.send_metadata("register", required=2)
 
     def do_metadata(self) -> None:
-        self.send_metadata(required=1)
+        self.send_metadata("metadata", required=1)
 
     def do_abort_notice(self) -> None:
         """Decode sends ABORT: the frames of the real receiver."""
         wire = Wire()
-        receiver = self.new_receiver(wire, required=1)
+        receiver = self.new_receiver(wire, required=1, request=self.sent_by("abort_notice"))
         for method in ("abort", "_send_abort_notification"):
             if not wire.sent and hasattr(self.upstream.receiver, method):
                 getattr(receiver, method)()
@@ -292,6 +293,7 @@ class Room:
             "bootstrap_room": ROOM,
             "dest_tp_ranks": [0],
             "pp_rank": 0,
+            "nonce": self.created,
         }
         accepted = self.upstream.sender_accepts
         return self.upstream.sender(**{n: v for n, v in arguments.items() if n in accepted})
@@ -313,17 +315,31 @@ class Room:
 
     # --- Bootstrap thread
 
-    def send_metadata(self, required: int) -> None:
+    def sent_by(self, op: str) -> int:
+        """Which request of decode's a message is about: the last one here, or the next one if that has sent it before.
+
+        Decode sends a message once, so the second one after a room was cleared is an early one.
+        """
+        request = max(self.created, 1)
+        if self.heard_from.get(op) == request and self.status == ABSENT:
+            request += 1
+        self.heard_from[op] = request
+        return request
+
+    def send_metadata(self, op: str, required: int) -> None:
         """A decode rank, one of ``required``, sends its metadata: the frames of the real receiver."""
         wire = Wire()
-        receiver = self.new_receiver(wire, required)
+        receiver = self.new_receiver(wire, required, self.sent_by(op))
         numpy = importlib.import_module("numpy")
         name = "send_metadata" if hasattr(self.upstream.receiver, "send_metadata") else "init"
         getattr(receiver, name)(numpy.zeros(PAGES, dtype=numpy.int32), 0)
         self.hear(wire)
 
-    def new_receiver(self, wire: Wire, required: int) -> Any:
-        """A receiver on a manager of decode's own, whose connections end in `wire`."""
+    def new_receiver(self, wire: Wire, required: int, request: int) -> Any:
+        """A receiver of a request on a manager of decode's own, whose connections end in `wire`.
+
+        Its nonce, which an overlay may put on the wire, is the request's number, and so is the sender's.
+        """
         if self.start_bootstrap is None or self.upstream.receiver is None:
             raise Missing("there is no bootstrap thread that could hear from decode")
         receiver: Any = object.__new__(concrete_receiver(self.upstream.receiver, wire))
@@ -336,6 +352,7 @@ class Room:
         receiver.prefill_server_url = receiver.bootstrap_addr = PREFILL
         receiver.conclude_state = receiver.init_time = receiver._abort_generation = None
         receiver.abort_notified = False
+        receiver.nonce = request
         return receiver
 
     @functools.cached_property

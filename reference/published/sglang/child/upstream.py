@@ -155,9 +155,12 @@ class Upstream:
         if spec is None or spec.loader is None:
             raise Fault(f"{path} is no Python file")
         overlay: Any = module_from_spec(spec)
+        before = {*sys.modules}
         sys.modules[name] = overlay
         spec.loader.exec_module(overlay)
-        vars(overlay).update({"threading": self.threads} if vars(overlay).get("threading") is threading else {})
+        for imported in {*sys.modules} - before:
+            if imported.partition(".")[0] not in sys.stdlib_module_names:
+                self.replace_locks(sys.modules[imported])
         found = [part for part in ("manager", "sender", "receiver", "scheduler") if hasattr(overlay, part.capitalize())]
         if not found and not hasattr(overlay, "lay_over"):
             raise Fault(f"{path} has no class Manager, Sender, Receiver or Scheduler, and no function lay_over")
@@ -168,6 +171,12 @@ class Upstream:
             if part == "scheduler" and under is None:
                 under = self.prefill_module().SchedulerDisaggregationPrefillMixin
             setattr(self, part, type(under)(f"{under.__name__}", (over, under), {}))
+
+    def replace_locks(self, module: ModuleType) -> None:
+        """Makes an overlay, or a module that it imports, take locks that the player sees, by whatever name."""
+        ours = {"threading": self.threads, "Lock": self.threads.Lock, "RLock": self.threads.RLock}
+        theirs = {"threading": threading, "Lock": threading.Lock, "RLock": threading.RLock}
+        vars(module).update({n: ours[n] for n, theirs_is in theirs.items() if vars(module).get(n) is theirs_is})
 
     def replace_threading(self) -> None:
         for name, module in sys.modules.items():
