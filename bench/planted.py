@@ -3,9 +3,9 @@
 ``python bench/planted.py`` plants each bug of ``subjects/sglang/planted.toml`` in the overlay ``latch-local``, each by
 itself, and judges ``0.5.23+that`` by the known scenarios, and then by exploration for ``--explore`` seconds; a bug is
 found at the first scenario, or the first explored play, that shows it. ``--mutants`` does the same with one small
-change each (``mutants.py``). Printed: what was found, by which scenario; the score of each kind; and every survivor,
-with the reason from ``subjects/sglang/survivors.toml``, if there is one. A mutant that cannot be driven (exit 3) is
-*refused*: it gets no green line, and counts as found.
+change each (``mutants.py``), of the overlay or of a function of upstream's that it extends. Printed: what was found,
+by which scenario; the score of each kind; and every survivor, with the reason from ``subjects/sglang/survivors.toml``,
+if there is one. A mutant that cannot be driven (exit 3) is *refused*: it gets no green line, and counts as found.
 
 ``--resume FILE`` keeps what is done, a JSON object a line, and goes on from there; ``--seconds S`` starts nothing after
 S seconds; ``--sample N`` draws N, the same each time. Exit code 0 if the targets are met by what was run (95 % of the
@@ -15,6 +15,7 @@ bugs, 90 % of the mutants), 1 if not, 2 for nothing to run.
 from __future__ import annotations
 
 import argparse
+import ast
 import hashlib
 import json
 import random
@@ -22,6 +23,7 @@ import sys
 import tempfile
 import time
 import tomllib
+import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,7 +40,7 @@ from kvlatch.reference.faults import AdapterFault  # noqa: E402
 from kvlatch.reference.laws import LAWS  # noqa: E402
 from kvlatch.reference.published.sglang.explore import explore  # noqa: E402
 from kvlatch.reference.published.sglang.judge import examine  # noqa: E402
-from kvlatch.reference.published.sglang.subjects import OVERLAYS, Subject, resolve  # noqa: E402
+from kvlatch.reference.published.sglang.subjects import OVERLAYS, Subject, copy_code, resolve  # noqa: E402
 
 VERSION: Final = "0.5.23"
 OVERLAY: Final = OVERLAYS / "latch_local.py"
@@ -47,6 +49,9 @@ KNOWN: Final = {"room-reusable/stale-metadata"}
 """What the fix itself breaks, since it has no nonce on the wire."""
 TARGETS: Final = {"planted": 0.95, "mutants": 0.90}
 CLASSES: Final = frozenset({"Infos", "Owned", "Manager", "Sender"})
+UNDERNEATH: Final = "sglang/srt/disaggregation/common/conn.py"
+"""Where the functions are that the overlay extends, in these classes by the overlay's."""
+EXTENDED: Final = {"Manager": "CommonKVManager", "Sender": "CommonKVSender"}
 
 
 class BadList(ValueError):
@@ -55,16 +60,21 @@ class BadList(ValueError):
 
 @attrs.frozen
 class Planted:
-    """One changed overlay: its kind (``mutant`` for a mechanical one), its name, and its whole text."""
+    """One changed overlay: its kind (``mutant`` for a mechanical one), its name, and its whole text.
+
+    Or ``path`` says which file of upstream's the text is of, under the overlay as it is.
+    """
 
     kind: str
     name: str
     source: str = attrs.field(repr=False)
+    path: str = ""
 
     @property
     def digest(self) -> str:
         """Names the text, and the judge: what was judged by another one is judged again."""
-        judge = b"".join(path.read_bytes() for path in sorted((ROOT / "reference/published/sglang").rglob("*.py")))
+        files = sorted((ROOT / "reference/published/sglang").rglob("*.py"))
+        judge = b"".join(file.read_bytes() for file in files if file.parent != OVERLAYS or file == OVERLAY)
         return hashlib.sha256(self.source.encode() + judge).hexdigest()[:16]
 
 
@@ -101,18 +111,44 @@ def planted() -> Iterator[Planted]:
         yield Planted(bug["kind"], bug["name"], source + behind)
 
 
+def mutated() -> Iterator[Planted]:
+    """The mutants of the overlay, then those of the functions that it extends. Raises as ``resolve`` does."""
+    source = OVERLAY.read_text(encoding="utf-8")
+    yield from (Planted("mutant", mutant.name, mutant.source) for mutant in mutants(source, CLASSES))
+    with zipfile.ZipFile(resolve(VERSION).code) as wheel:
+        below = wheel.read(UNDERNEATH).decode()
+    ours, theirs = methods(source), methods(below)
+    for over, under in EXTENDED.items():
+        leave = theirs[under] - (ours[over] - {"__init__"} if over == "Manager" else ours[over])
+        for mutant in mutants(below, frozenset({under}), frozenset(leave)):
+            yield Planted("mutant", f"upstream's {mutant.name}", mutant.source, UNDERNEATH)
+
+
+def methods(source: str) -> dict[str, set[str]]:
+    """The names of the methods of each class."""
+    classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+    return {cls.name: {node.name for node in cls.body if isinstance(node, ast.FunctionDef)} for cls in classes}
+
+
+def subject_of(one: Planted, folder: Path) -> Subject:
+    """What is judged: the wheel under the changed overlay, or the changed wheel under the overlay."""
+    original = resolve(VERSION)
+    if one.path:
+        copy_code(original.code, folder)
+        (folder / one.path).write_text(one.source, encoding="utf-8")
+        return Subject(f"{original.name}+planted", f"{folder}+latch-local", folder, (OVERLAY,), original=original)
+    file = folder / "planted.py"
+    file.write_text(one.source, encoding="utf-8")
+    return Subject(f"{original.name}+planted", f"{original.target}+{file}", original.code, (file,), original=original)
+
+
 def judged(one: Planted, seconds: float) -> Outcome:
     """Judge one, by the scenarios first."""
     began = time.monotonic()
     by: tuple[str, ...] = ()
     refused, plays = "", 0
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "planted.py")
-        file.write_text(one.source, encoding="utf-8")
-        original = resolve(VERSION)
-        subject = Subject(
-            f"{original.name}+planted", f"{original.target}+{file}", original.code, (file,), original=original
-        )
+        subject = subject_of(one, Path(folder))
         try:
             examination = examine(subject, "nixl", timeout=90)
             plays = examination.plays
@@ -177,11 +213,8 @@ def main() -> int:
     parser.add_argument("--explore", type=float, default=30.0, metavar="SECONDS", help="exploration of each survivor")
     parser.add_argument("--resume", type=Path)
     arguments = parser.parse_args()
-    source = OVERLAY.read_text(encoding="utf-8")
     title = "mutants" if arguments.mutants else "planted"
-    everything = [*planted()]
-    if arguments.mutants:
-        everything = [Planted("mutant", mutant.name, mutant.source) for mutant in mutants(source, CLASSES)]
+    everything = [*(mutated() if arguments.mutants else planted())]
     wanted = [one for one in everything if arguments.only in one.kind or arguments.only in one.name]
     if arguments.sample:
         wanted = random.Random(0).sample(wanted, min(arguments.sample, len(wanted)))  # noqa: S311  # nothing secret

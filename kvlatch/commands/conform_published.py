@@ -21,6 +21,7 @@ from kvlatch.reference.published.sglang.scenarios import NAMES
 from kvlatch.reference.published.sglang.script_text import parse
 from kvlatch.reference.published.sglang.subjects import resolve
 from kvlatch.reference.published.vllm import laws as vllm_laws
+from kvlatch.reference.published.vllm.scripts import PACKAGE
 from kvlatch.spec.merges import Table
 from kvlatch.spec.traces import SUFFIX, read
 
@@ -130,8 +131,11 @@ def _played(code: str, backend: str, only: Sequence[str], play: str) -> Report:
 def _vllm(version: str, only: Sequence[str]) -> Report:
     """Every law; what is left out of a report is what ``only`` does not select."""
     chosen = select([_finding_name(law) for law in vllm_laws.LAWS], only)
+    _, warning = PACKAGE.fetch_any(version)
+    if warning:
+        click.echo(f"kvlatch: {warning}", err=True)
     found = [_finding(one) for one in vllm_laws.judge(version) if _finding_name(one.law) in chosen]
-    return Report(f"vllm {version}", tuple(found), tuple(only))
+    return Report(f"vllm {version}", tuple(found), tuple(only), {}, {"warning": warning} if warning else {})
 
 
 def _finding_name(law: vllm_laws.Law) -> str:

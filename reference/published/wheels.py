@@ -15,8 +15,6 @@ from typing import ClassVar, Final
 import attrs
 
 _DOWNLOAD_LIMIT: Final = 600.0
-_NEWEST_BUILD: Final = "any-1-cp311-cp311-manylinux_2_34_x86_64.whl"
-"""What a wheel that is not pinned was built for, at most: a pure one is taken as well."""
 
 
 class PublishedError(Exception):
@@ -65,12 +63,13 @@ class Package:
     """The pinned wheels of one project.
 
     `engine` is what the project is called, `name` what its package is called, `pins_file` has a line for each wheel:
-    version, file, sha256.
+    version, file, sha256. `build` is what a wheel that is not pinned was built for; a pure one is taken as well.
     """
 
     engine: str
     name: str
     pins_file: Path
+    build: str = "cp311-cp311-manylinux_2_34_x86_64"
 
     @functools.cached_property
     def pins(self) -> dict[str, Pin]:
@@ -120,7 +119,7 @@ class Package:
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder.parent) as fresh:
-                self._pip_download(Pin(version, _NEWEST_BUILD, ""), fresh)
+                self._pip_download(Pin(version, f"any-1-{self.build}.whl", ""), fresh)
                 Path(fresh).replace(folder)
                 Path(fresh).mkdir()  # what the context manager is to remove
         except OSError as error:
@@ -152,7 +151,7 @@ class Package:
             lines = pip.stderr.strip().splitlines()
             errors = [line for line in lines if line.startswith("ERROR")] or lines or ["pip said nothing"]
             if "No matching distribution" in errors[-1] and "from versions: none" not in pip.stderr:
-                raise UnknownVersion(f"{self.engine} {pin.version} has not been published, or has no wheel")
+                raise UnknownVersion(f"{self.engine} {pin.version}: {self.name} has no wheel of that version")
             raise CannotFetch(f"{self.engine} {pin.version}: {errors[-1]}")
 
 

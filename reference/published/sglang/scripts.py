@@ -225,7 +225,7 @@ def outcomes(
     subject = resolve(code)
     known = backends_in(subject.code)
     if backend not in known:
-        raise UnknownBackend(f"{subject.name} has no backend {backend!r}; known: {', '.join(known)}")
+        raise UnknownBackend(f"{subject.name} has no backend {backend!r}; known: {', '.join(known) or 'none'}")
     request = {
         "code": str(subject.code),
         "overlays": [str(overlay) for overlay in subject.overlays],

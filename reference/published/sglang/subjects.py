@@ -113,7 +113,7 @@ def _patched(subject: Subject, diff: Path) -> Path:
         raise Unfit(f"{diff}: there is no such file")
     folder = Path(tempfile.mkdtemp(prefix="kvlatch-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    _copy(subject.code, folder)
+    copy_code(subject.code, folder)
     levels = (1, 2) if "python/sglang" in diff.read_text(encoding="utf-8", errors="replace") else (1, 0)
     said = ""
     for level in levels:
@@ -128,7 +128,7 @@ def _patched(subject: Subject, diff: Path) -> Path:
     raise Unfit(f"{diff}: it does not apply to {subject.name}: {said.removeprefix('error: ')}")
 
 
-def _copy(code: Path, folder: Path) -> None:
+def copy_code(code: Path, folder: Path) -> None:
     """Copies what is loaded of a wheel or a folder."""
     if code.is_dir():
         shutil.copytree(code / _CODE, folder / _CODE, ignore=shutil.ignore_patterns("__pycache__"))
@@ -141,7 +141,7 @@ def _copy(code: Path, folder: Path) -> None:
 def _differs(code: Path, folder: Path) -> bool:
     """Whether the copy differs from what it was made from."""
     with tempfile.TemporaryDirectory() as original:
-        _copy(code, Path(original))
+        copy_code(code, Path(original))
         files = [path.relative_to(folder) for path in folder.rglob("*.py")]
         return any(
             not (Path(original) / file).exists() or (Path(original) / file).read_bytes() != (folder / file).read_bytes()

@@ -43,7 +43,9 @@ __all__ = [
 
 T = TypeVar("T")
 
-PACKAGE: Final = Package("vllm", "vllm-tpu", Path(__file__).with_name("wheels.txt"))
+PACKAGE: Final = Package(
+    "vllm", "vllm-tpu", Path(__file__).with_name("wheels.txt"), build="cp312-cp312-manylinux_2_24_x86_64"
+)
 
 Who = Literal["prefill", "decode", "network", "time"]
 Op = Literal[
@@ -196,8 +198,8 @@ def versions() -> tuple[str, ...]:
 
 
 def fetch(version: str) -> Path:
-    """The pinned wheel of a version. Raises UnknownVersion, CannotFetch or WheelMismatch."""
-    return PACKAGE.fetch(version)
+    """The wheel of a version, pinned or not. Raises UnknownVersion, CannotFetch or WheelMismatch."""
+    return PACKAGE.fetch_any(version)[0]
 
 
 def reuses_ids(version: str) -> bool:

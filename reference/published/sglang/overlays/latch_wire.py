@@ -30,7 +30,7 @@ def tail(room: int, nonce: int | None) -> list[bytes]:
 
 
 class Infos(latch_local.Infos):
-    """A view of the transfer infos, or of what is kept aside; where a room's infos go is looked up when they are stored.
+    """A view of the transfer infos, or of what is kept aside: where a room's infos go is looked up at the store.
 
     A sender may be constructed between the thread's look at the table and its store.
     """
