@@ -38,6 +38,8 @@ class WheelFinder:
 
     def __init__(self, wheel: str) -> None:
         self.wheel = wheel
+        self.beside: list[str] = []
+        """The folders of overlays, whose own modules are loaded too."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
         top = name.partition(".")[0]
@@ -50,6 +52,9 @@ class WheelFinder:
         if name == "sglang.srt.environ" or name.startswith(f"{PACKAGE}."):
             found = PathFinder.find_spec(name, path)
             return found and spec_from_loader(name, WheelLoader(found.loader))
+        own = PathFinder.find_spec(name, self.beside if name == top else path) if top != "sglang" else None
+        if own is not None and own.has_location:
+            return own
         return ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]  # a finder may be its own loader
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
@@ -117,7 +122,8 @@ class Upstream:
     """What one backend of the code defines, with overlays laid over it."""
 
     def __init__(self, code: str, backend: str, overlays: Sequence[str] = ()) -> None:
-        sys.meta_path.insert(0, WheelFinder(code))
+        self.finder = WheelFinder(code)
+        sys.meta_path.insert(0, self.finder)
         logger: Any = logging.Logger
         logger.warning_once = logger.warning  # which the engine adds when it starts
 
@@ -156,6 +162,7 @@ class Upstream:
             raise Fault(f"{path} is no Python file")
         overlay: Any = module_from_spec(spec)
         before = {*sys.modules}
+        self.finder.beside.append(str(Path(path).parent))
         sys.modules[name] = overlay
         spec.loader.exec_module(overlay)
         for imported in {*sys.modules} - before:

@@ -43,9 +43,13 @@ class CommonKVManager:
         with self.lock:
             if self.request_status.get(room) == KVPoll.Failed:
                 self.transfer_infos.pop(room, None)  # those of a request that nobody has cleared
-            self.request_status[room] = KVPoll.WaitingForInput if room in self.transfer_infos else KVPoll.Bootstrapping
+            self.request_status[room] = KVPoll.WaitingForInput if self.complete(room) else KVPoll.Bootstrapping
             self.lives[room] = Life()
             return self.lives[room]
+
+    def complete(self, room):
+        infos = self.transfer_infos.get(room)
+        return infos is not None and len(infos) >= infos["decode"]
 
     def update_status(self, room, status):
         with self.lock:
@@ -81,18 +85,19 @@ class CommonKVManager:
         def bootstrap_thread():
             while True:
                 kind, room, *rest = self.server_socket.recv_multipart()
-                self.hear(kind, int(room))
+                self.hear(kind, int(room), *map(int, rest))
         threading.Thread(target=bootstrap_thread).start()
 
-    def hear(self, kind, room):
+    def hear(self, kind, room, ranks=1):
         with self.lock:
             if kind == b"ABORT":
                 if room in self.lives:
                     self.lives[room].told = True
                 self.update_status(room, KVPoll.Failed)
             else:
-                self.transfer_infos[room] = {"decode": kind}
-                self.update_status(room, KVPoll.WaitingForInput)
+                self.transfer_infos[room] = {"decode": ranks}
+                if self.complete(room):
+                    self.update_status(room, KVPoll.WaitingForInput)
 
     def _handle_node_failure(self, address):
         for room in self.addr_to_rooms_tracker[address]:
@@ -184,6 +189,7 @@ MUTANTS = {
     ),
     "success-complete/first-chunk": ("elif chunk.last:", "else:"),
     "success-complete/broken-chunk": ("self.send_kvcache(chunk) == 0", "self.send_kvcache(chunk) in (0, 1)"),
+    "success-complete/two-ranks": ("len(infos) >= infos", "len(infos) <= infos"),
     "settlement/no-incident": (
         "if time.time() - self.init_time > self.manager.bootstrap_timeout:",
         "if time.time() - self.init_time >= 0:",
@@ -197,14 +203,23 @@ MUTANTS = {
     "no-ghost/in-flight": (MINE, "if True:\n                    self.request_status[chunk.room] = 4"),
     "no-ghost/late-metadata": CREATES,
     "pages-held/aborted-in-flight": (DRAIN, "return status"),
+    "pages-held/polled-in-flight": (
+        DRAIN,
+        f"if status in TERMINAL and self.life.outstanding:\n{' ' * 16}self.life.outstanding = 0\n{' ' * 16}return 3\n"
+        + f"{' ' * 12}return status",
+    ),
     "one-outcome/aborted": ('str(self.request_status.get(room)).encode(), b"0"', 'b"4", b"0"'),
     "one-outcome/ranks": ("class Life:", f"{REDUCES_NOTHING}\nclass Life:"),
-    "no-lost-wakeup/early-metadata": ("KVPoll.WaitingForInput if room in self.transfer_infos else ", ""),
+    "no-lost-wakeup/early-metadata": ("KVPoll.WaitingForInput if self.complete(room) else ", ""),
     "room-reusable/uncleared": (
-        "self.request_status[room] = KVPoll.WaitingForInput if room",
-        "if room not in self.lives:\n                self.request_status[room] = KVPoll.WaitingForInput if room",
+        "self.request_status[room] = KVPoll.WaitingForInput if self",
+        "if room not in self.lives:\n                self.request_status[room] = KVPoll.WaitingForInput if self",
     ),
     "room-reusable/old-chunk-cleared": (MINE, "if chunk.room in self.lives:"),
+    "room-reusable/old-chunk-uncleared": (
+        MINE,
+        f"self.update_status(chunk.room, KVPoll.Transferring)\n{' ' * 16}{MINE}",
+    ),
     "room-reusable/queued-chunk": ("mine = self.lives.get(chunk.room) is chunk.life", "mine = True"),
     "room-reusable/stale-clear": (
         "if self.manager.lives.get(self.room) is self.life:\n                self",
@@ -350,7 +365,7 @@ def test_threads_that_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.Mo
     )
     make_wheel(tmp_path, monkeypatch, conn)
     notice = Step("bootstrap", "abort_notice", "step")
-    [play] = run("0", "common", [*SENT, notice, Step("worker 0", "work")])
+    [play] = run("0", "common", [*SENT, notice, notice, Step("worker 0", "work")])  # it has the lock, and then reads
     assert play[-1].error == "Deadlock: worker 0 waits for bootstrap and bootstrap waits for worker 0"
     assert [*broken("no-deadlock")] == ["no-deadlock/two-threads"]
     [play] = run("0", "common", [*SENT])  # the threads that are stuck are not used again

@@ -9,6 +9,7 @@ import pytest
 
 from kvlatch.reference.faults import AdapterFault
 from kvlatch.reference.published.sglang.judge import examine
+from kvlatch.reference.published.sglang.scripts import Step, run
 from kvlatch.reference.published.sglang.subjects import Unfit, resolve, shipped
 from kvlatch.reference.published.wheels import UnknownVersion
 from tests.reference.published.sglang.sglang_fake import make_wheel
@@ -34,7 +35,7 @@ class Manager:
         with self.mine:
             super().update_status(room, status)
 """
-SHIPPING = ("fix-a", "fix-ab", "fix-b", "hears-aborts", "latch-local", "lock", "one-receiver", "same-prompt")
+SHIPPING = ("fix-a", "fix-ab", "fix-b", "hears-aborts", "latch-local", "latch-wire", "lock", "one-receiver", "same-prompt")
 DIFF = """\
 --- a/sglang/srt/disaggregation/common/conn.py
 +++ b/sglang/srt/disaggregation/common/conn.py
@@ -146,6 +147,19 @@ def test_an_attribute_that_an_overlay_adds_is_there(tmp_path: Path) -> None:
     examination = examine("./checkout+fix.py", "common", ["terminal-sticky/two-writers"])
     assert examination.judgements[0].verdict == "kept"
     assert examination.waited > 0
+
+
+@pytest.mark.usefixtures("wheel")
+@pytest.mark.parametrize("lock", ["threading.Lock", "Lock", "RLock"])
+def test_a_module_beside_an_overlay(tmp_path: Path, lock: str) -> None:
+    """It is loaded, and the player sees its locks by any name: a thread would wait for one that is held for ever."""
+    mine = ADDS_A_LOCK.replace("threading.Lock", lock)
+    mine = mine.replace("import threading", "import threading\nfrom threading import Lock, RLock")
+    (tmp_path / "mine.py").write_text(mine)
+    (tmp_path / "fix.py").write_text("from mine import Manager\n")
+    [play] = run("./checkout+fix.py", "common", [Step("scheduler", "create"), Step("b", "write", status="Failed")])
+    [without] = run("./checkout", "common", [Step("scheduler", "create"), Step("b", "write", status="Failed")])
+    assert play[-1].locks == without[-1].locks + 1
 
 
 def test_success_that_is_told_no_more_is_found(wheel: Path, tmp_path: Path) -> None:
