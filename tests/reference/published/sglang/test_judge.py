@@ -205,8 +205,7 @@ MUTANTS = {
     "pages-held/aborted-in-flight": (DRAIN, "return status"),
     "pages-held/polled-in-flight": (
         DRAIN,
-        f"if status in TERMINAL and self.life.outstanding:\n{' ' * 16}self.life.outstanding = 0\n{' ' * 16}return 3\n"
-        + f"{' ' * 12}return status",
+        f"self.asked = getattr(self, 'asked', 0) + 1; {DRAIN.replace('self.life', 'self.asked == 1 and self.life')}",
     ),
     "one-outcome/aborted": ('str(self.request_status.get(room)).encode(), b"0"', 'b"4", b"0"'),
     "one-outcome/ranks": ("class Life:", f"{REDUCES_NOTHING}\nclass Life:"),
