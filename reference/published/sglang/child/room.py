@@ -269,8 +269,11 @@ class Room:
         given["disaggregation_mode"] = disaggregation_mode
         manager: Any = object.__new__(manager_class(upstream))
         vars(manager).update(given, being_made=True)  # the constructor may ask for what it has just set
+        upstream.threads.kept.clear()
         with suppress(Exception):  # a signature that is not upstream's: what it would set is missed by name
             manager.__init__(Nothing(), disaggregation_mode, Nothing(), False)
+        if own := [target for target in upstream.threads.kept if target.__module__.startswith("overlay_")]:
+            raise Fault(f"an overlay starts a thread of its own, {own[0].__name__}, which nobody would run here")
         for name, value in [*vars(manager).items()]:
             if isinstance(value, (Nothing, StubType)):  # nothing is known of it: whoever asks for it has to be told
                 delattr(manager, name)

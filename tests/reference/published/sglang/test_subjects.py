@@ -36,6 +36,16 @@ class Manager:
             super().update_status(room, status)
 """
 SHIPPING = ("fix-a", "fix-ab", "fix-b", "hears-aborts", "latch-local", "latch-wire", "lock", "one-receiver", "same-prompt")
+STARTS_A_THREAD = """
+import threading
+
+class Manager:
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        threading.Thread(target=self.janitor, daemon=True).start()
+
+    def janitor(self): ...
+"""
 DIFF = """\
 --- a/sglang/srt/disaggregation/common/conn.py
 +++ b/sglang/srt/disaggregation/common/conn.py
@@ -131,6 +141,7 @@ def test_an_unknown_version_is_no_version() -> None:
         ("ATTRIBUTE = 1", "has no class Manager, Sender, Receiver or Scheduler"),
         ("1 / 0", "ZeroDivisionError"),
         ("class Sender:\n    def poll(self):\n        return self.manager.no_such_thing", "made without no_such_thing"),
+        (STARTS_A_THREAD, "an overlay starts a thread of its own, janitor"),
     ],
 )
 def test_an_overlay_that_cannot_be_used_is_a_fault(tmp_path: Path, overlay: str, says: str) -> None:
