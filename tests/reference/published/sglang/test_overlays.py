@@ -55,6 +55,39 @@ def test_what_can_be_mended_locally(backend: str) -> None:
     assert {name for name, verdict in verdicts.items() if verdict == "not judged"} == set()
 
 
+@pytest.mark.parametrize(
+    "backend",
+    ["nixl", pytest.param("mooncake", marks=pytest.mark.thorough), pytest.param("mori", marks=pytest.mark.thorough)],
+)
+def test_what_a_nonce_mends(backend: str) -> None:
+    """All that is left; and nothing by not being judged."""
+    try:
+        found = examine("0.5.23+latch-wire", backend).judgements
+    except CannotFetch as reason:
+        pytest.skip(str(reason))
+    assert {one.name: one.verdict for one in found if one.verdict != "kept"} == {}
+
+
+@pytest.mark.parametrize(
+    ("overlay", "play", "law", "verdict"),
+    [
+        ("latch-local", "create metadata clear metadata create", "room-reusable", "kept"),  # taken for an early one
+        ("latch-wire", "create clear metadata create", "room-reusable", "kept"),
+        ("latch-wire", "create metadata clear metadata create poll send_last work settle settle", "settlement", "kept"),
+        ("latch-local", "create abort create.step*2 metadata create.finish poll settle", "terminal-sticky", "kept"),
+        ("latch-wire", "create abort create.step*2 metadata create.finish poll send_last work settle settle settle",
+         "told-once", "kept"),
+    ],
+)  # fmt: skip
+def test_a_play(overlay: str, play: str, law: str, verdict: str) -> None:
+    """Metadata that is early, late, or heard while the next sender is constructed."""
+    try:
+        (one,) = judge_play(f"0.5.23+{overlay}", "nixl", parse(play), [law]).judgements
+    except CannotFetch as reason:
+        pytest.skip(str(reason))
+    assert one.verdict == verdict
+
+
 @pytest.mark.parametrize("backend", ["nixl", "mori"])
 def test_a_second_request_after_a_clear_finds_its_own_infos(backend: str) -> None:
     """MoRI stores metadata by `setdefault`, which must not find what the thread knows of the request before."""
