@@ -99,20 +99,23 @@ def was_cleared(play: Play) -> bool:
 
 
 def asleep(play: Play) -> Found | None:
-    """Decode's metadata is there, nobody is at work, and the room stays Bootstrapping."""
+    """Decode's metadata is there, nobody is at work, and a poll still reads Bootstrapping.
+
+    Only a poll shows it: a manager may leave what it hears to whoever polls next.
+    """
     if any(step.op == "register" for step in play.script):
         return None  # metadata of another rank is to come
     held: dict[str, bool] = {}
     for number, step, seen in play.steps:
         held[step.thread] = seen.held
-        if seen.created == 1 and seen.infos and seen.status == B and not any(held.values()):
+        if step.op == "poll" and seen.created == 1 and seen.infos and seen.value == B and not any(held.values()):
             return number, "decode's metadata is stored, and the room stays Bootstrapping"
     return None
 
 
 def heard(play: Play) -> bool:
-    """Whether decode's metadata was heard of the room's first request, and a sender was there in the end."""
-    return any(seen.infos and seen.created == 1 for seen in play.seen)
+    """Whether decode's metadata was heard of the room's first request, and its sender was polled."""
+    return any(step.op == "poll" and seen.infos and seen.created == 1 for _, step, seen in play.steps)
 
 
 # --- Requests -------------------------------------------------------------------------------------
@@ -311,8 +314,11 @@ def condemned(play: Play) -> Found | None:
     begun, spared = play.since_created(second), not play.fails(second)
     if not was_absent_since_ended(play, begun) and (begun == 0 or play.seen[begun - 1].status != F):
         return None  # two requests at once
+    creating = True
     for number, step, seen in play.steps:
-        if number <= begun or seen.created < second or step.op == "create" or play.by_hand:
+        if step.op == "create" and number >= begun:
+            creating = seen.held
+        if number <= begun or creating or step.op == "create" or play.by_hand:
             continue
         before = play.seen[number - 1].status
         if spared and before != F and (dict(seen.ended).get(second) == F or F in (seen.value, seen.status)):

@@ -318,7 +318,8 @@ SCENARIOS: Final = (
                    for mine in STATUSES for other in STATUSES),
              observer=RANKS),
     Scenario("no-lost-wakeup", "early-metadata", "Metadata arrives before the sender is constructed, or meanwhile.",
-             ((METADATA, CREATE), *during(CREATE, METADATA), *during(METADATA, CREATE)), ("D3",)),
+             tuple((*script, POLL) for script in
+                   ((METADATA, CREATE), *during(CREATE, METADATA), *during(METADATA, CREATE))), ("D3",)),
     Scenario("room-reusable", "uncleared", "The room id is used again after an abort that has not cleared it.",
              tuple((CREATE, *heard, abort, CREATE) for abort in ABORTS
                    for heard in ((), (METADATA,), (METADATA, SEND))), ("D7",)),

@@ -146,10 +146,12 @@ class Room:
         dict.__setitem__(self.table, ROOM, status)
 
     def do_register(self) -> None:
-        self.send_metadata("register", required=2)
+        if self.metadata_of(1, required=2).sent == self.metadata_of(1, required=1).sent:
+            raise Missing("decode does not say how many ranks it has")
+        self.hear(self.metadata_of(self.sent_by("register"), required=2))
 
     def do_metadata(self) -> None:
-        self.send_metadata("metadata", required=1)
+        self.hear(self.metadata_of(self.sent_by("metadata"), required=1))
 
     def do_abort_notice(self) -> None:
         """Decode sends ABORT: the frames of the real receiver."""
@@ -329,14 +331,14 @@ class Room:
         self.heard_from[op] = request
         return request
 
-    def send_metadata(self, op: str, required: int) -> None:
+    def metadata_of(self, request: int, required: int) -> Wire:
         """A decode rank, one of ``required``, sends its metadata: the frames of the real receiver."""
         wire = Wire()
-        receiver = self.new_receiver(wire, required, self.sent_by(op))
+        receiver = self.new_receiver(wire, required, request)
         numpy = importlib.import_module("numpy")
         name = "send_metadata" if hasattr(self.upstream.receiver, "send_metadata") else "init"
         getattr(receiver, name)(numpy.zeros(PAGES, dtype=numpy.int32), 0)
-        self.hear(wire)
+        return wire
 
     def new_receiver(self, wire: Wire, required: int, request: int) -> Any:
         """A receiver of a request on a manager of decode's own, whose connections end in `wire`.

@@ -35,7 +35,17 @@ class Manager:
         with self.mine:
             super().update_status(room, status)
 """
-SHIPPING = ("fix-a", "fix-ab", "fix-b", "hears-aborts", "latch-local", "latch-wire", "lock", "one-receiver", "same-prompt")
+SHIPPING = (
+    "fix-a",
+    "fix-ab",
+    "fix-b",
+    "hears-aborts",
+    "latch-local",
+    "latch-wire",
+    "lock",
+    "one-receiver",
+    "same-prompt",
+)
 STARTS_A_THREAD = """
 import threading
 
