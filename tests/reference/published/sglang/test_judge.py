@@ -371,6 +371,19 @@ def test_threads_that_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.Mo
     assert play[-1].status == "WaitingForInput"
 
 
+def test_what_is_heard_may_be_left_to_the_next_poll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A manager that takes metadata in when it is polled loses no wake-up; one that never does, does."""
+    lazy = LAWFUL.replace("KVPoll.WaitingForInput if self.complete(room) else ", "")
+    lazy = lazy.replace("                if self.complete(room):\n", "                if False:\n")
+    poll = "        with self.manager.lock:\n            if self.manager.lives.get(self.room) is not self.life:\n"
+    takes_in = "self.manager.complete(self.room) and self.manager.update_status(self.room, KVPoll.WaitingForInput)\n"
+    assert lazy.count(poll) == 1
+    make_wheel(tmp_path, monkeypatch, lazy.replace(poll, f"        {takes_in}{poll}"))
+    assert broken("no-lost-wakeup", "settlement") == {}
+    make_wheel(tmp_path, monkeypatch, lazy)
+    assert [*broken("no-lost-wakeup")] == ["no-lost-wakeup/early-metadata"]
+
+
 def test_a_manager_that_always_raises_breaks_laws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is missing for what it raises, it is judged, and no scenario stumbles over it."""
     make_wheel(tmp_path, monkeypatch, LAWFUL.replace("self.life = mgr.open(bootstrap_room)", "raise RuntimeError"))
