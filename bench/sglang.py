@@ -2,7 +2,8 @@
 
 ``make sglang`` runs this. It takes some minutes of two cores, and the download of 62 wheels (0.8 GB) the first time.
 ``--resume FILE`` keeps each line that is done, and goes on from there as long as the judge is the same; ``--seconds S``
-starts nothing after S seconds. Nothing is renewed before all of it is done.
+starts nothing after S seconds. What was pinned before comes first, and nothing is renewed until all of that is done. What was
+not run is printed.
 
 Exit code 0 if nothing has changed, 1 if a verdict has, 3 if the time was up.
 """
@@ -76,16 +77,18 @@ def main() -> int:
             if time.monotonic() < deadline:
                 verdict_table(left[first : first + 4], progress=said)
     if len(done) < len(wanted):
-        print(f"{len(done)} of {len(wanted)} managers: the time was up")
+        missing = dict.fromkeys(version for version, backend in wanted if (version, backend) not in done)
+        print(f"{len(done)} of {len(wanted)} managers: the time was up before {', '.join(missing)}")
+    if before.keys() - done.keys():
         return 3
-    lines = [done[pair] for pair in wanted]
+    lines = [done[pair] for pair in wanted if pair in done]
     changed = [line for line in lines if before.get((line.version, line.backend)) != line]
     for line in changed:
         print(f"changed: sglang {line.version} {line.backend}: {' '.join(line.cells)}")
     PINNED.write_text(text(lines), encoding="utf-8")
     PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), render(lines)), encoding="utf-8")
     print(f"{len(lines)} managers, {len(changed)} changed: {PINNED.name}, {PAGE.name}")
-    return 1 if changed else 0
+    return 3 if len(lines) < len(wanted) else 1 if changed else 0
 
 
 if __name__ == "__main__":
