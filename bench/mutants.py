@@ -60,7 +60,7 @@ def _changed(
 
 def _of_function(tree: ast.Module, function: ast.FunctionDef) -> Iterator[tuple[str, str]]:
     """A change is made in place, the whole tree becomes text, and the change is undone."""
-    for node in ast.walk(function):
+    for node in _parts(function):
         for field in ("body", "orelse", "finalbody"):
             block = getattr(node, field, None)
             if isinstance(block, list):
@@ -68,6 +68,16 @@ def _of_function(tree: ast.Module, function: ast.FunctionDef) -> Iterator[tuple[
                     yield f"{function.name}: {what}", ast.unparse(tree)
                     block[:] = undo
         yield from ((f"{function.name}: {what}", text) for what, text in _in_expression(tree, node))
+
+
+def _parts(node: ast.AST) -> Iterator[ast.AST]:
+    """The node and what is in it, but for annotations, which nobody runs."""
+    yield node
+    for field, value in ast.iter_fields(node):
+        if field not in ("annotation", "returns"):
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST):
+                    yield from _parts(child)
 
 
 def _in_block(block: list[ast.stmt], whole: bool) -> Iterator[tuple[str, list[ast.stmt]]]:

@@ -2,8 +2,8 @@
 
 ``make sglang`` runs this. It takes some minutes of two cores, and the download of 62 wheels (0.8 GB) the first time.
 ``--resume FILE`` keeps each line that is done, and goes on from there as long as the judge is the same; ``--seconds S``
-starts nothing after S seconds. What was pinned before comes first, and nothing is renewed until all of that is done. What was
-not run is printed.
+starts nothing after S seconds. What was pinned before comes first, and nothing is renewed until all of that is done.
+What was not run is printed.
 
 Exit code 0 if nothing has changed, 1 if a verdict has, 3 if the time was up.
 """
