@@ -33,7 +33,7 @@ from kvlatch.reference.published.sglang.child.parts import (
     transferred,
 )
 from kvlatch.reference.published.sglang.child.threads import Ended, Fault, Incomplete, Lock
-from kvlatch.reference.published.sglang.child.upstream import Upstream
+from kvlatch.reference.published.sglang.child.upstream import WORKERS, Upstream
 from kvlatch.reference.published.stand_ins import Nothing, StubType
 
 ABSENT: Final = "Absent"
@@ -274,8 +274,9 @@ class Room:
         upstream.threads.kept.clear()
         with suppress(Exception):  # a signature that is not upstream's: what it would set is missed by name
             manager.__init__(Nothing(), disaggregation_mode, Nothing(), False)
-        if own := [target for target in upstream.threads.kept if target.__module__.startswith("overlay_")]:
-            raise Fault(f"an overlay starts a thread of its own, {own[0].__name__}, which nobody would run here")
+        for target in upstream.threads.kept:
+            if target.__module__.startswith("overlay_") and target.__name__ not in WORKERS:
+                raise Fault(f"an overlay starts a thread of its own, {target.__name__}, which nobody would run here")
         for name, value in [*vars(manager).items()]:
             if isinstance(value, (Nothing, StubType)):  # nothing is known of it: whoever asks for it has to be told
                 delattr(manager, name)

@@ -32,7 +32,7 @@ def published_merge(version: str, backend: str) -> str:
         return "nixl_override"
     if version in since("0.5.12"):
         return "sglang_0_5_20" if backend == "mori" else "failed_else_max_if_present"
-    plain = version == "0.4.6" or (backend == "nixl" and version not in since("0.5.6"))
+    plain = version not in since("0.4.7") or (backend == "nixl" and version not in since("0.5.6"))
     return "plain_max" if plain else "failed_else_max"
 
 
