@@ -1,7 +1,7 @@
 """Lives of one request of one chunk, and their plays with one preemption: what inclusion in the rows is about.
 
 Messages come in order, each once; besides, up to two of an abort by the client, an abort notice and a failed transfer,
-at every place where an engine can have them. One operation is left before any access of the tables, any word to decode
+at every place where an engine can have them. One operation is left before any access of the tables, any lock, any word to decode
 or in its transfer, while one, two, … operations of other threads go on.
 """
 
@@ -39,7 +39,7 @@ Life = tuple[Step, ...]
 IN_TRANSFER: Final = 0
 """Instead of the number of an access: a worker is left in its transfer."""
 _BATCH: Final = 400
-_MOST: Final = 15
+_MOST: Final = 18
 """More accesses than an operation makes."""
 _ROUNDS: Final = ((IN_TRANSFER, 2), (3, 5), (6, 8), (9, 11), (12, _MOST))
 """From one round to the next it is known which operations have no further access."""
