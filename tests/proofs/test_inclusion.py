@@ -44,7 +44,7 @@ def subject(design: str, every: int) -> Plays:
 @cache
 def sample(design: str) -> tuple[Play, ...]:
     """Few plays."""
-    return tuple(subject(design, 60))
+    return tuple(subject(design, 23))
 
 
 def included(own: str, design: str, plays: tuple[Play, ...] | Plays) -> Included:

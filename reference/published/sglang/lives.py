@@ -1,8 +1,8 @@
 """Lives of one request of one chunk, and their plays with one preemption: what inclusion in the rows is about.
 
 Messages come in order, each once; besides, up to two of an abort by the client, an abort notice and a failed transfer,
-at every place where an engine can have them. One operation is left before any access of the tables, any lock, any word to decode
-or in its transfer, while one, two, … operations of other threads go on.
+at every place where an engine can have them. One operation is left before any access of the tables, any lock, any word
+to decode or in its transfer, while one, two, … operations of other threads go on.
 """
 
 from __future__ import annotations
