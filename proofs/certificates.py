@@ -25,7 +25,8 @@ import attrs
 
 from kvlatch.proofs import bmc
 from kvlatch.proofs.archives import Malformed, opened
-from kvlatch.proofs.induction import Invariant, Obligation, Theory
+from kvlatch.proofs.induction import Invariant, Theory
+from kvlatch.proofs.obligations import Obligation
 from kvlatch.proofs.parametric import AnyNumber
 from kvlatch.proofs.processes import pool_of_cores
 from kvlatch.proofs.prove import Cell, trace_name, trace_of

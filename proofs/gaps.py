@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 import attrs
 import z3
 
-from kvlatch.proofs.induction import Claim, Invariant, Obligation, Step, Theory, new_solver
+from kvlatch.proofs.induction import Claim, Invariant, Step, Theory, new_solver
+from kvlatch.proofs.obligations import Obligation
 from kvlatch.spec.model import EVERY
 from kvlatch.spec.terms import Var, fields
 

@@ -6,7 +6,8 @@ For one design, the obligations are:
 * one for each action: where it is enabled and every lemma holds, no lemma is broken after it (``step``);
 * one for each property: where every lemma holds, the state is not bad for it (``property``); for settlement, not with
   every fair action disabled;
-* for settlement, one for each action: it makes the rank of ``ranking.py`` smaller, or begins a new life (``rank``).
+* for settlement, one for each action: it makes the rank of ``ranking.py`` smaller, or begins a new life (``rank``);
+* where rows demand an order of instants, those of ``durations.py`` (``order``, ``time``).
 
 There are no primed variables: "after it" is a lemma with the action's terms in the place of what the action sets. This
 file is for a fixed number of workers; ``parametric.py`` says the same for any number of them.
@@ -21,6 +22,8 @@ from typing import TypeVar
 import attrs
 import z3
 
+from kvlatch.proofs import durations
+from kvlatch.proofs.obligations import Obligation, conjunction
 from kvlatch.proofs.ranking import BITS, Part, parts, spent
 from kvlatch.proofs.terms import Symbolic, width
 from kvlatch.spec.model import EVERY, Action, Machine
@@ -32,15 +35,6 @@ Expression = TypeVar("Expression", z3.BoolRef, z3.BitVecRef)
 
 _LIMIT = 20_000_000
 """Z3's resource limit for one query; what needs more is unknown."""
-
-
-@attrs.frozen(eq=False)
-class Obligation:
-    """Assertions that, together with the lemmas (unless ``bare``), must be unsatisfiable."""
-
-    name: str
-    assertions: tuple[z3.BoolRef, ...]
-    bare: bool = False
 
 
 @attrs.frozen(eq=False)
@@ -77,12 +71,21 @@ class Theory:
         """The terms of a machine."""
         return cls(machine, Symbolic.fresh(machine.model.variables, machine.merge))
 
-    logic = "QF_BV"
+    labels_in = "QF_BV"
+    """The logic of formulas about labels."""
+
+    @property
+    def logic(self) -> str:
+        """The logic of all that is asked: with real numbers too, none that has a name."""
+        return "ALL" if self.machine.model.timed else self.labels_in
 
     @property
     def declarations(self) -> list[str]:
         """The constants of the theory, in SMT-LIB."""
-        return [f"(declare-const {value.sexpr()} (_ BitVec {width(var)}))" for var, value in self.state.values.items()]
+        labels = [
+            f"(declare-const {value.sexpr()} (_ BitVec {width(var)}))" for var, value in self.state.values.items()
+        ]
+        return labels + durations.declared(self.machine)
 
     @property
     def domain(self) -> list[z3.BoolRef]:
@@ -187,7 +190,7 @@ class Invariant:
     def obligations(self, prop: Property) -> list[Obligation]:
         """Everything that has to be shown for a property."""
         theory = self.theory
-        found = [self.starts, *self.inductive]
+        found = [self.starts, *self.inductive, *self.timed]
         if prop.kind == "safety":
             bad = theory.says([theory.machine.model.claim(prop.bad)])
             return [*found, Obligation(f"property {prop.name}", (bad,))]
@@ -198,6 +201,11 @@ class Invariant:
     def inductive(self) -> list[Obligation]:
         """Every action keeps the lemmas."""
         return [self.keeps(step) for step in self.theory.steps]
+
+    @cached_property
+    def timed(self) -> list[Obligation]:
+        """The orders that rows demand follow from durations."""
+        return list(durations.obligations(self.theory))
 
     @cached_property
     def starts(self) -> Obligation:
@@ -301,13 +309,6 @@ def _kept(solver: z3.Solver, assumptions: Sequence[z3.BoolRef], goal: z3.BoolRef
     answer = solver.check(*assumptions)
     solver.pop()
     return bool(answer == z3.unsat)
-
-
-def conjunction(formulas: Sequence[z3.BoolRef]) -> z3.BoolRef:
-    """All of the formulas; never the empty or the unary ``and``, which Z3 prints as other solvers do not read it."""
-    if not formulas:
-        return z3.BoolVal(True)
-    return formulas[0] if len(formulas) == 1 else z3.And(*formulas)
 
 
 def new_solver(logic: str) -> z3.Solver:

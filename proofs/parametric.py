@@ -44,7 +44,9 @@ from itertools import product
 import attrs
 import z3
 
-from kvlatch.proofs.induction import Claim, Expression, Obligation, Step, Theory, conjunction
+from kvlatch.proofs import durations
+from kvlatch.proofs.induction import Claim, Expression, Step, Theory
+from kvlatch.proofs.obligations import Obligation, conjunction
 from kvlatch.proofs.settlement import Settlement
 from kvlatch.proofs.sorts import Conditions, Elements, Sorts, elements, mentions, order_of, quantified, relation
 from kvlatch.proofs.terms import Symbolic, width
@@ -82,7 +84,7 @@ class AnyNumber(Theory):
     conditions: Conditions = attrs.field(factory=Conditions, init=False)
     graph: Sorts = attrs.field(factory=Sorts, init=False)
 
-    logic = "UFBV"
+    labels_in = "UFBV"
 
     @classmethod
     def of(cls, machine: Machine) -> AnyNumber:
@@ -156,7 +158,8 @@ class AnyNumber(Theory):
         lines += [
             f"(declare-const {name} {sort})" for name, sort in {c.sexpr(): c.sort().sexpr() for c in constants}.items()
         ]
-        return lines + [function.sexpr() for function in functions.values()]
+        lines += [function.sexpr() for function in functions.values()]
+        return lines + durations.declared(self.machine)
 
     @property
     def domain(self) -> list[z3.BoolRef]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from kvlatch.proofs.mutation import Mutant, changed
-from kvlatch.spec import decode, router, stages
+from kvlatch.spec import contract, decode, lease, router, stages
 from kvlatch.spec.schema import Network, Rule
 from kvlatch.spec.terms import ForAll
 
@@ -30,6 +30,12 @@ def of_decode(
     )
 
 
+def of_contract(name: str, prop: str, says: str, design: str, also: tuple[str, ...] = ()) -> Mutant:
+    """A mutant of the contract, with one rank: a clause that is not kept."""
+    chosen = contract.DESIGNS[f"contract-{design}"]
+    return Mutant(name, prop, says, contract.ROWS, chosen, instance=contract.Ends(1), also=also, of=contract.CONTRACT)
+
+
 def of_router(name: str, prop: str, says: str, design: str, attempts: int = 1) -> Mutant:
     """A mutant of the router protocol: another answer to one question."""
     chosen = router.DESIGNS[f"router-{design}"]
@@ -40,6 +46,12 @@ def of_stages(name: str, prop: str, says: str, design: str) -> Mutant:
     """A mutant of the stages protocol, with one request: another answer to one question."""
     chosen = stages.DESIGNS[f"stages-{design}"]
     return Mutant(name, prop, says, stages.ROWS, chosen, instance=stages.Stages(1), of=stages.STAGES)
+
+
+def of_lease(name: str, prop: str, says: str, design: str, also: tuple[str, ...] = ()) -> Mutant:
+    """A mutant of the lease protocol, with one reader: the design that answers one question otherwise."""
+    chosen = lease.DESIGNS[f"lease-{design}"]
+    return Mutant(name, prop, says, lease.ROWS, chosen, instance=lease.Leases(1), also=also, of=lease.LEASE)
 
 
 PATH_MUTANTS: Final = (
@@ -133,5 +145,30 @@ PATH_MUTANTS: Final = (
         "first deadline alone", "stages-settle",
         "Only the first queue has a deadline.",
         design="early-deadline",
+    ),
+    of_lease(
+        "counted from the answer", "lease-honoured",
+        "The reader counts the length of its lease from when it hears that it has one.",
+        "from-answer", also=("lease-read-whole",),
+    ),
+    of_lease(
+        "lease outlasted", "lease-read-whole",
+        "The reader looks at its limit before it reads, and not when the read has ended.",
+        "checked-early",
+    ),
+    of_contract(
+        "failed after all", "both-ends-agree",
+        "A rank writes Failed over the Success that decode was told.",
+        "last-word", also=("success-is-there",),
+    ),
+    of_contract(
+        "reported unwritten", "success-is-there",
+        "A rank tells decode of its success before its table says so.",
+        "told-early", also=("both-ends-agree",),
+    ),
+    of_contract(
+        "done when posted", "written-when-done",
+        "A rank writes Success when it has posted its write.",
+        "posted",
     ),
 )  # fmt: skip

@@ -49,7 +49,7 @@ def promela(machine: Machine, prop: Property | None = None) -> str:
 
 def name(var: Var) -> str:
     """A variable's name in Promela."""
-    return var.name.replace("@", "_room_")
+    return var.name.replace("@", "_room_").replace(".", "_")
 
 
 def _title(machine: Machine) -> str:

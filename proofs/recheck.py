@@ -38,6 +38,7 @@ from kvlatch.proofs.worlds import scope_of
 from kvlatch.spec.model import build
 from kvlatch.spec.protocols import all_designs, protocol_of
 from kvlatch.spec.schema import ANY, Network, Protocol, Sizes
+from kvlatch.spec.terms import TRUE
 from kvlatch.spec.traces import Trace, TraceError, read, verify
 
 FORMAT: Final = 2
@@ -47,11 +48,12 @@ SHIPPED: Final = Path(__file__).with_name("certificates.tar.gz")
 
 _COMPUTED_FROM: Final = {
     kvlatch.spec: (
-        "changes", "decode", "designs", "lemmas", "merges", "model", "properties", "protocol", "protocols", "ranks",
-        "room", "router", "schema", "stages", "status", "steps", "terms",
+        "changes", "clauses", "contract", "decode", "designs", "lease", "lemmas", "merges", "model", "properties",
+        "protocol", "protocols", "ranks", "room", "router", "schema", "stages", "status", "steps", "terms", "timing",
     ),
     kvlatch.proofs: (
-        "bmc", "induction", "parametric", "ranking", "settlement", "solvers", "sorts", "terms", "worlds",
+        "bmc", "durations", "induction", "obligations", "parametric", "ranking", "settlement", "solvers", "sorts",
+        "terms", "worlds",
     ),
 }  # fmt: skip
 """The modules that obligations are computed from."""
@@ -76,7 +78,7 @@ class File:
 
     @property
     def kind(self) -> str:
-        """The first word of the obligation: initial, step, property, rank, fair, shorter; or trace."""
+        """The first word of the obligation: initial, step, time, order, property, rank, fair, shorter; or trace."""
         return self.obligation.split(" ")[0]
 
 
@@ -226,6 +228,9 @@ def demanded(theorem: Theorem) -> list[str]:
     actions = [action.label for action in model.actions]
     others = ["leave", "elsewhere"] if model.any and protocol.home else []
     names = ["initial", *(f"step {name}" for name in (*actions, *others))]
+    if model.timed:
+        orders = [f"order {action.label}" for action in model.actions if action.order is not TRUE]
+        names += ["time begins", "time passes", *(f"time {name}" for name in actions), *orders]
     if prop.kind == "safety":
         return [*names, f"property {prop.name}"]
     if protocol.home is None or protocol.crowd is None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import attrs
 import z3
 
-from kvlatch.proofs.induction import Obligation, conjunction
+from kvlatch.proofs.obligations import Obligation, conjunction
 from kvlatch.proofs.ranking import BITS
 from kvlatch.proofs.sorts import Elements, elements, mentions, relation
 from kvlatch.spec.model import EVERY, Action

@@ -14,7 +14,8 @@ import attrs
 import cvc5
 import z3
 
-from kvlatch.proofs.induction import Claim, Invariant, Obligation, new_solver
+from kvlatch.proofs.induction import Claim, Invariant, new_solver
+from kvlatch.proofs.obligations import Obligation
 
 _LIMIT = 10_000_000
 """cvc5's resource limit for one question."""

@@ -9,6 +9,7 @@ It demands, for one property of one design,
 * that nothing is vacuous: every action that the explicit search has seen happen can start in a state that satisfies
   the lemmas;
 * a named mutant of the protocol that breaks the property (``mutants.py``), so that the claim can fail at all;
+* what the protocol relies on in a neighbour, kept by every step of that (``contracts.py``);
 * with any number of requests, the lemmas on which two labels for all of them rest (``schema.Older``).
 """
 
@@ -19,6 +20,7 @@ from collections.abc import Set as AbstractSet
 
 import attrs
 
+from kvlatch.proofs import contracts
 from kvlatch.proofs.gaps import Gap, gap
 from kvlatch.proofs.induction import Invariant, new_solver
 from kvlatch.proofs.mutants import MUTANTS
@@ -113,6 +115,9 @@ def earn(case: Case, prop: Property, taken: AbstractSet[str]) -> Verdict:
         return Unknown(f"vacuous: the lemmas exclude actions that happen: {', '.join(sorted(vacuous))}")
     if prop.name not in case.breakable:
         return Unknown("no mutant of the protocol breaks this property, so nothing shows that it could fail")
+    contract = case.invariant.theory.machine.protocol.contract
+    if contract and (unkept := contracts.unkept(contract)):
+        return Unknown(f"the neighbour does not keep what is relied on: {', '.join(unkept)}")
     if unfounded := _unfounded(case.invariant):
         return Unknown(f"any number of requests rests on lemmas that are not among these: {', '.join(unfounded)}")
     lemmas = tuple(claim.lemma.name for claim in case.invariant.claims)

@@ -8,14 +8,17 @@
  6. ``lemmas``      what is true of every reachable state of the recommended design, so that it can be proved
  7. ``room``        2 to 6 as one value: the room protocol, with its sizes and its worlds
  8. ``ranks``       the second protocol, all of it: the ranks of one server agree on a request by a vote
- 9. ``schema``      what a protocol consists of, whichever it is
-10. ``protocols``   every protocol that ships, by name
-11. ``steps``       from rows to the steps of an instance; split and cas updates
-12. ``model``       the model of an instance, and the concrete semantics: one state, one step
-13. ``traces``      runs as ITF JSON files
-14. ``terms``       the small language in which 3 to 6 are written
+ 9. ``decode``, ``router``, ``stages``, ``lease``   the others, each in a file of its own
+    ``contract``    two of them side by side, and what each relies on
+10. ``schema``      what a protocol consists of, whichever it is
+11. ``protocols``   every protocol that ships, by name
+12. ``timing``      instants and durations, for protocols in which lengths of time are compared
+13. ``steps``       from rows to the steps of an instance; split and cas updates
+14. ``model``       the model of an instance, and the concrete semantics: one state, one step
+15. ``traces``      runs as ITF JSON files
+16. ``terms``       the small language in which 3 to 9 are written
 
-To understand kvlatch, read 1 to 5; to add a protocol, 8 and 9.
+To understand kvlatch, read 1 to 5; to add a protocol, 8 and 10.
 
 Nothing here is imported but attrs and the standard library.
 """

@@ -73,7 +73,7 @@ def _joined(
 
 def _of_rule(rule: Rule) -> set[Field]:
     """Every field that a row reads or sets."""
-    terms = [rule.when, *(term for term in (rule.to, *rule.then.values()) if isinstance(term, Term))]
+    terms = [rule.when, rule.order, *(term for term in (rule.to, *rule.then.values()) if isinstance(term, Term))]
     return set(rule.then).union(*map(fields, terms))
 
 

@@ -56,6 +56,16 @@ class Model:
         """The protocol whose model this is."""
         return self.ground.protocol
 
+    def at(self, formula: Term, place: Place) -> Term:
+        """A formula about some elements, bound to those at a place; of the crowd, to the first, if none is named."""
+        first = {self.protocol.crowd: 0} if self.protocol.crowd else {}
+        return self._bound(formula, {"room": 0, **first, **place})
+
+    @property
+    def timed(self) -> bool:
+        """Some step demands an order of instants, which has to be proved from durations."""
+        return any(action.order is not TRUE for action in self.actions)
+
     @property
     def any(self) -> bool:
         """The instance has any number of some sort, so it has no states to enumerate."""
@@ -73,7 +83,7 @@ class Model:
             guard = fix(action.guard)
             if guard is not FALSE:
                 updates = tuple((var, fix(term)) for var, term in action.updates)
-                actions.append(attrs.evolve(action, guard=guard, updates=updates))
+                actions.append(attrs.evolve(action, guard=guard, updates=updates, order=fix(action.order)))
         return attrs.evolve(self, switches={}, actions=tuple(actions), fix=fix)
 
     def action(self, name: str, arguments: Mapping[str, int]) -> Action | None:

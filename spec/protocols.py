@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 from kvlatch.spec.changes import changed
+from kvlatch.spec.contract import CONTRACT
 from kvlatch.spec.decode import DECODE
+from kvlatch.spec.lease import LEASE
 from kvlatch.spec.ranks import RANKS
 from kvlatch.spec.room import ROOM
 from kvlatch.spec.router import ROUTER
 from kvlatch.spec.schema import AnyDesign, Protocol
 from kvlatch.spec.stages import STAGES
 
-PROTOCOLS: Final[dict[str, Protocol]] = {protocol.name: protocol for protocol in (ROOM, RANKS, DECODE, ROUTER, STAGES)}
+PROTOCOLS: Final[dict[str, Protocol]] = {
+    protocol.name: protocol for protocol in (ROOM, RANKS, DECODE, LEASE, ROUTER, STAGES, CONTRACT)
+}
 
 
 def all_designs() -> dict[str, AnyDesign]:

@@ -14,7 +14,9 @@ from typing import Protocol as Interface
 
 import attrs
 
+from kvlatch.spec.clauses import Contract
 from kvlatch.spec.terms import TRUE, Field, Term
+from kvlatch.spec.timing import Timing
 
 Atomicity = Literal["locked", "split", "cas"]
 Network = Literal["orderly", "lossy", "early", "overdue", "doubling", "late", "disorderly"]
@@ -78,8 +80,10 @@ class Rule:
 
     ``per`` names a sort: the row applies to each of its elements, the others change all of them alike; ``result`` keeps
     in ``seen`` the outcome of the write, to be told to decode. ``requests=2`` rows apply where a second request may use
-    the room id, ``requests=3`` where any number may. ``where`` says where published code does this: by backend, with
-    the versions, ``file: function``; ``ours`` alone, for what only the recommended design has.
+    the room id, ``requests=3`` where any number may. ``order`` is a part of the guard that nobody has to see to: it
+    holds when the time of the row has come, as is proved from lengths of time (``timing.py``). ``where`` says where
+    published code does this: by backend, with the versions, ``file: function``; ``ours`` alone, for what only the
+    recommended design has.
     """
 
     name: str
@@ -93,6 +97,7 @@ class Rule:
     per: str | None = None
     result: bool = False
     requests: int = 1
+    order: Term = attrs.field(default=TRUE, kw_only=True)
     says: str = attrs.field(default="", kw_only=True)
     where: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)
 
@@ -252,6 +257,7 @@ class Protocol:
     show that every life ends. ``few`` names the lemmas that suffice for a property in designs that keep no others.
     ``worlds`` are searched, gentlest first, each after its parts, with each number of ``counts`` of the crowd. A proof
     is about ``everything``, with any number of the crowd; or with no more requests than in ``bounded``; or about that.
+    ``timing`` is for rows that demand an ``order``, ``contract`` for rows that rely on a neighbour.
     """
 
     name: str
@@ -276,6 +282,8 @@ class Protocol:
     entry: Entry | None = None
     home: Home | None = None
     older: Older | None = None
+    timing: Timing | None = None
+    contract: Contract | None = None
 
     @property
     def crowd(self) -> str | None:

@@ -66,6 +66,8 @@ class Action:
     guard: Term
     updates: tuple[tuple[Var, Term], ...]
     fair: bool
+    order: Term = TRUE
+    """The part of the guard that durations see to (``Rule.order``)."""
 
     @property
     def label(self) -> str:
@@ -308,7 +310,8 @@ def _actions(rule: Rule, place: Place, ground: Grounding) -> Iterator[Action]:
         for at in ground.each(field, place):
             effects[ground.var(field, at)] = ground.changed(field, value(term), at, place)
     mine = _mine(rule, place, ground, effects)
-    when = ground.term(rule.when, place)
+    order = ground.term(rule.order, place)
+    when = ground.term(rule.when & rule.order, place)
     to = ground.term(value(rule.to), place)
     name = f"{rule.actor} {place[thread.pc.owner]}" if thread.pc.owner in protocol.sorts else rule.actor
 
@@ -316,7 +319,7 @@ def _actions(rule: Rule, place: Place, ground: Grounding) -> Iterator[Action]:
         guard = rewrite(All((mine, *guards)), lambda _: None)
         full = rule.name + (f".{part}" if part else "")
         moved = tuple((var, term) for var, term in updates.items() if term is not var)
-        return Action(full, name, rule, part, arguments, guard, moved, fair)
+        return Action(full, name, rule, part, arguments, guard, moved, fair, order)
 
     if rule.write is None:
         yield action("", [pc == rule.at, when], {**effects, pc: to})

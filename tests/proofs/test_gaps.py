@@ -9,7 +9,8 @@ import pytest
 
 from kvlatch.commands import matrix
 from kvlatch.proofs.gaps import gap
-from kvlatch.proofs.induction import Invariant, Obligation, Theory, keep
+from kvlatch.proofs.induction import Invariant, Theory, keep
+from kvlatch.proofs.obligations import Obligation
 from kvlatch.proofs.parametric import AnyNumber
 from kvlatch.proofs.prove import decide
 from kvlatch.proofs.solvers import discharge

@@ -11,9 +11,10 @@ import pytest
 import z3
 
 from kvlatch.proofs import solvers
-from kvlatch.proofs.induction import Invariant, Obligation, Step, Theory, keep, new_solver
+from kvlatch.proofs.induction import Invariant, Step, Theory, keep, new_solver
 from kvlatch.proofs.mutants import MUTANTS
 from kvlatch.proofs.mutation import Mutant
+from kvlatch.proofs.obligations import Obligation
 from kvlatch.proofs.ranking import BITS, greatest
 from kvlatch.proofs.search import Search, explore
 from kvlatch.proofs.terms import width
@@ -91,7 +92,7 @@ def false(search: Search) -> dict[str, int]:
 
 def ask(invariant: Invariant, obligations: Sequence[Obligation]) -> list[str]:
     """What Z3 says of each obligation; cvc5 says the same, and of many is asked only where Z3 has a counterexample."""
-    with_lemmas, bare = new_solver(Theory.logic), new_solver(Theory.logic)
+    with_lemmas, bare = new_solver(Theory.labels_in), new_solver(Theory.labels_in)
     with_lemmas.add(*invariant.axioms)
     answers = []
     for obligation in obligations:
@@ -268,7 +269,7 @@ def test_settlement_needs_a_fair_step() -> None:
     invariant = keep(theory, LEMMAS)
     assert lemmas(invariant) == LEMMAS
     assert rising(invariant) == set()
-    stuck = new_solver(Theory.logic)
+    stuck = new_solver(Theory.labels_in)
     [obligation] = conclusions(invariant, BY_NAME["settlement"])
     stuck.add(*invariant.axioms, *obligation.assertions)
     assert stuck.check() == z3.sat
@@ -292,7 +293,7 @@ def test_the_rank_fits_its_bits(workers: int) -> None:
 def test_no_state_has_a_greater_rank_than_the_greatest(level: Atomicity) -> None:
     """Z3 finds no valuation of one room and one worker, which is all that a step can touch, with a potential above."""
     theory = Theory.of(machine("latch", level, 1))
-    solver = new_solver(Theory.logic)
+    solver = new_solver(Theory.labels_in)
     solver.add(*theory.state.domain(), z3.UGT(whole_potential(theory), greatest(theory.machine.model)))
     assert solver.check() == z3.unsat
 

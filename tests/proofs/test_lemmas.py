@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import z3
 
-from kvlatch.proofs.induction import Invariant, conjunction, new_solver
+from kvlatch.proofs.induction import Invariant, new_solver
+from kvlatch.proofs.obligations import conjunction
 from kvlatch.proofs.parametric import AnyNumber
 from kvlatch.proofs.solvers import discharge
 from kvlatch.proofs.worlds import EVERYTHING

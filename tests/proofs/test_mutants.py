@@ -59,6 +59,11 @@ LENGTHS = {
     "gauge of events": 3,
     "failures of one kind": 3,
     "first deadline alone": 5,
+    "failed after all": 16,
+    "reported unwritten": 8,
+    "done when posted": 12,
+    "counted from the answer": 5,
+    "lease outlasted": 9,
 }
 """The shortest run of each that breaks its property."""
 

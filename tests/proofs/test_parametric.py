@@ -11,9 +11,10 @@ import pytest
 import z3
 
 from kvlatch.proofs import solvers
-from kvlatch.proofs.induction import Claim, Invariant, Obligation, Step, new_solver
+from kvlatch.proofs.induction import Claim, Invariant, Step, new_solver
 from kvlatch.proofs.mutants import MUTANTS
 from kvlatch.proofs.mutation import Mutant, changed, without
+from kvlatch.proofs.obligations import Obligation
 from kvlatch.proofs.parametric import AnyNumber, footprint
 from kvlatch.proofs.search import explore
 from kvlatch.proofs.sorts import Sorts, elements
@@ -47,7 +48,7 @@ def claimed(theory: AnyNumber, lemmas: Sequence[Lemma] = LEMMAS) -> Invariant:
 
 def said(invariant: Invariant, obligations: Sequence[Obligation]) -> dict[str, str]:
     """What Z3 says of each obligation, by name; whatever it says of the others."""
-    with_lemmas, bare = new_solver(AnyNumber.logic), new_solver(AnyNumber.logic)
+    with_lemmas, bare = new_solver(AnyNumber.labels_in), new_solver(AnyNumber.labels_in)
     with_lemmas.add(*invariant.axioms)
     answers = {}
     for obligation in obligations:
@@ -361,7 +362,7 @@ def test_the_script_says_what_z3_is_asked() -> None:
         whole = [*THEORY.domain, *(claim.formula for claim in some), *obligation.assertions]
         assert len(solver.assertions()) == len(whole)
         for read, meant in zip(solver.assertions(), whole, strict=True):
-            differs = z3.SolverFor(AnyNumber.logic)
+            differs = z3.SolverFor(AnyNumber.labels_in)
             differs.add(read != meant)
             assert differs.check() == z3.unsat
 
@@ -441,7 +442,7 @@ def test_one_worker_may_have_a_chunk_that_others_have_not() -> None:
     [has] = [var for var in THEORY.own.values() if var.field is job]
     function = THEORY.state.values[has].decl()
     two = z3.Const("two", about.sort)
-    solver = z3.SolverFor(AnyNumber.logic)
+    solver = z3.SolverFor(AnyNumber.labels_in)
     solver.add(*THEORY.domain, about.this != two, function(elements("worker").this, about.this) == 1)
     assert solver.check() == z3.sat
     assert solver.check(function(elements("worker").this, two) == 1) == z3.unsat
@@ -455,7 +456,7 @@ def test_a_request_may_have_any_number_of_chunks(size: int) -> None:
     """The axioms and the lemmas have a model with that many chunks, in order, all of them sent."""
     about = elements("chunk")
     named = [z3.Const(f"chunk {index}", about.sort) for index in range(size)]
-    solver = z3.SolverFor(AnyNumber.logic)
+    solver = z3.SolverFor(AnyNumber.labels_in)
     solver.add(*ALL.axioms, *(about.before(one, other) for one, other in pairwise(named)), about.last == named[-1])
     solver.add(z3.ForAll([about.some], z3.Or([about.some == one for one in named])))
     inflight = THEORY.machine.model.claim((phase == "inflight") & ForAll("chunk", chunk == "queued"))

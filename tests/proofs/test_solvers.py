@@ -10,7 +10,8 @@ import pytest
 import z3
 
 from kvlatch.proofs import induction, solvers
-from kvlatch.proofs.induction import Claim, Invariant, Obligation, Theory
+from kvlatch.proofs.induction import Claim, Invariant, Theory
+from kvlatch.proofs.obligations import Obligation
 from kvlatch.proofs.solvers import Answers, discharge, standalone
 from kvlatch.proofs.worlds import WORLDS
 from kvlatch.spec.designs import DESIGNS

@@ -15,7 +15,9 @@ from kvlatch.proofs.mutation import Mutant
 from kvlatch.proofs.parametric import AnyNumber
 from kvlatch.proofs.search import Search, explore
 from kvlatch.proofs.verdicts import Case, Proved, earn
+from kvlatch.spec.contract import CONTRACT
 from kvlatch.spec.decode import DECODE
+from kvlatch.spec.lease import LEASE
 from kvlatch.spec.model import ANY, Machine
 from kvlatch.spec.router import ROUTER
 from kvlatch.spec.schema import Protocol, Rule
@@ -43,6 +45,20 @@ BROKEN = {
     "decode-clock-first": {"no-false-timeout": 9},
     "decode-late-heartbeat": {"decode-sticky": 6},
     "decode-no-heartbeat": {"decode-settles": 5},
+    "lease-latch": {},
+    "lease-unchecked": {"lease-read-whole": 8},
+    "lease-checked-early": {"lease-read-whole": 9},
+    "lease-from-answer": {"lease-honoured": 5, "lease-read-whole": 8},
+    "lease-no-margin": {"lease-honoured": 5, "lease-read-whole": 8},
+    "lease-anonymous": {"lease-honoured": 6, "lease-read-whole": 9},
+    "lease-presumed": {"lease-honoured": 6, "lease-read-whole": 9},
+    "lease-revived": {"lease-honoured": 4, "lease-read-whole": 7},
+    "lease-evicted": {"lease-honoured": 4, "lease-read-whole": 7},
+    "contract-latch": {},
+    "contract-told-early": {"success-is-there": 8, "both-ends-agree": 11},
+    "contract-last-word": {"success-is-there": 14, "both-ends-agree": 16},
+    "contract-posted": {"written-when-done": 12},
+    "contract-left-out": {"success-is-there": 2, "both-ends-agree": 5},
     "router-latch": {},
     "router-in-turn": {},
     "router-own-ids": {"legs-paired": 4},
@@ -73,7 +89,7 @@ BROKEN = {
 }
 """What each design breaks with the protocol's own numbers, and in how many steps."""
 
-PATH = {protocol.name: protocol for protocol in (DECODE, ROUTER, STAGES)}
+PATH = {protocol.name: protocol for protocol in (DECODE, LEASE, ROUTER, STAGES, CONTRACT)}
 WITHSTANDS = {"decode-fenced": {"death"}, "router-in-turn": {"order"}}
 """Designs that hold what their name says although another switch is at a harmful position."""
 FEWEST = {"router": 2}
