@@ -386,8 +386,7 @@ DECODE: Final = Protocol(
         "sender": Thread(life), "heartbeat": Thread(watch),
     },
     rows=ROWS,
-    switches=SWITCHES,
-    designs=DESIGNS,
+    switches=SWITCHES, designs=DESIGNS,
     properties=PROPERTIES,
     worlds=(
         World("orderly network", "", "orderly", Decode()),
@@ -397,7 +396,5 @@ DECODE: Final = Protocol(
     ),
     everything=World("everything", "", "disorderly", Decode()),
     counts=(2,),
-    lemmas=LEMMAS,
-    few=FEW,
-    potential=POTENTIAL,
+    lemmas=LEMMAS, few=FEW, potential=POTENTIAL,
 )  # fmt: skip

@@ -138,7 +138,7 @@ DESIGNS: Final[dict[str, Design]] = {
         Design(
             "sglang-0.5.23", merges.sglang_0_5_20, ("split",),
             absent="skips", abort="keeps", conclude="rechecks", poll_hold="yes", queues="sharded", transport="tcp",
-            says="All backends since 0.5.20: Failed is sticky, only B and W create, conclude looks before it writes.",
+            says="NIXL since 0.5.20: Failed is sticky, only B and W create (as in all backends), conclude looks again.",
         ),
         Design(
             "mooncake-0.5.15.post1", merges.failed_else_max_if_present, ("split",),
