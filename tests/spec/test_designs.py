@@ -11,7 +11,7 @@ from kvlatch.spec.merges import Kept, first_terminal_wins
 from kvlatch.spec.status import KVPoll
 from kvlatch.spec.terms import Field
 
-RUNS = {"rows", "without", "name", "merge", "atomicities", "says"}
+RUNS = {"rows", "without", "lemmas", "without_lemmas", "name", "merge", "atomicities", "says"}
 SEED = DESIGNS["seed-control"]
 
 
