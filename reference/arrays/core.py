@@ -81,14 +81,13 @@ class Core:
         return self.design.clear == "tombstone"
 
     @property
-    def lossy(self) -> bool:
-        """Messages may be lost, early and late."""
-        return self.network == "disorderly"
+    def doubles(self) -> bool:
+        """Each of decode's messages may come a second time."""
+        return self.may("doubling") and self.design.transport == "any"
 
-    @property
-    def most_often(self) -> int:
-        """How often each of decode's messages may come."""
-        return 2 if self.lossy and self.design.transport == "any" else 1
+    def may(self, fault: Network) -> bool:
+        """The network has this fault."""
+        return self.network in (fault, "disorderly")
 
     @property
     def mistaken(self) -> bool:

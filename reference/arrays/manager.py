@@ -34,7 +34,7 @@ from kvlatch.reference.arrays.core import At, Core
 from kvlatch.reference.arrays.device import UNSEEN, Array, first_of_each, to_host
 from kvlatch.reference.arrays.tables import NONE, Pages, Phase, Tables
 from kvlatch.spec.designs import Design
-from kvlatch.spec.schema import Atomicity, Network
+from kvlatch.spec.schema import NETWORKS, Atomicity, Network
 
 Integers = int | npt.ArrayLike
 
@@ -115,7 +115,6 @@ PARTS: Final[dict[Atomicity, tuple[Part, ...]]] = {
 }
 
 _ROWS: Final[dict[Operation, steps.Row]] = {op: getattr(steps, op.name) for op in Operation}
-_NETWORKS: Final[tuple[Network, ...]] = ("orderly", "late", "disorderly")
 _COLUMNS: Final = {"operation": "uint8", "part": "uint8", "room": "int32", "worker": "int32", "chunk": "int32"}
 
 
@@ -204,8 +203,8 @@ class Manager:
                 raise ValueError(f"{name} is {size}, not a number from 1 to {UNSEEN - 1}")
         if page_bytes % 8:
             raise ValueError(f"page_bytes is {page_bytes}, not a multiple of 8")
-        if network not in _NETWORKS:
-            raise ValueError(f"unknown network {network!r}; it is {', '.join(_NETWORKS)}")
+        if network not in NETWORKS:
+            raise ValueError(f"unknown network {network!r}; it is {', '.join(NETWORKS)}")
         if atomicity not in design.atomicities:
             raise ValueError(f"{design.name} is {' or '.join(design.atomicities)}, not {atomicity}")
         self.xp = xp = np if xp is None else xp

@@ -142,7 +142,7 @@ def reuse(m: Core, at: At) -> Step:
     t.latch[at.room] = t.wire[at.room] = NOTHING
     t.pages[at.room] = Pages.NONE
     t.metadata[at.room] = t.notice[at.room] = 0
-    t.straggler[at.room] = int(m.network != "orderly")
+    t.straggler[at.room] = int(m.may("late"))
     t.stale[at.room] = t.chunk[at.room] == Chunk.QUEUED
     t.chunk[at.room] = Chunk.UNSENT
 
@@ -154,7 +154,10 @@ def reuse(m: Core, at: At) -> Step:
 def hear_metadata(m: Core, at: At) -> Step:
     xp, t = m.xp, m.tables
     heard, gen = t.metadata[at.room], t.gen[at.room]
-    due = heard < m.most_often if m.lossy else (heard == 0) & (t.phase[at.room] == Phase.BOOT)
+    in_place = place(m, t.phase[at.room], Phase.BOOT, Phase.BOOT)
+    if not m.may("early"):  # what has been lost does not come after the notice
+        in_place = in_place & (t.notice[at.room] == 0)
+    due = ((heard == 0) & in_place) | ((heard == 1) & m.doubles)
     yield due & (t.bootstrap[at.room] == Bootstrap.IDLE)
     counts = m.hears(at.room, gen)
     t.metadata[at.room] = heard + 1
@@ -173,8 +176,10 @@ def write_w(m: Core, at: At) -> Step:
 def hear_abort(m: Core, at: At) -> Step:
     xp, t = m.xp, m.tables
     heard, gen = t.notice[at.room], t.gen[at.room]
-    going = among(t.phase[at.room], Phase.BOOT, Phase.RUNNING, Phase.INFLIGHT)
-    due = heard < m.most_often if m.lossy else (heard == 0) & (t.metadata[at.room] > 0) & going
+    in_place = place(m, t.phase[at.room], Phase.BOOT, Phase.INFLIGHT)
+    if not (m.may("lossy") or m.may("early")):
+        in_place = in_place & (t.metadata[at.room] > 0)
+    due = ((heard == 0) & in_place) | ((heard == 1) & m.doubles)
     yield due & (t.bootstrap[at.room] == Bootstrap.IDLE)
     aborts = m.present(at.room) & (t.status[at.room] != S) & m.counts(at.room, gen)
     t.notice[at.room] = heard + 1
@@ -220,6 +225,11 @@ def hear_stale_abort(m: Core, at: At) -> Step:
         if m.mistaken:
             aborts = aborts & m.counts(at.room, t.gen[at.room])
         t.bootstrap[at.room] = m.xp.where(aborts, Bootstrap.ABORTING, Bootstrap.IDLE)
+
+
+def place(m: Core, phase: Array, first: int, last: int) -> Array:
+    """Where a message may come: in these phases, before them if the network is early, after them if overdue."""
+    return ((phase >= first) | m.may("early")) & ((phase <= last) | m.may("overdue"))
 
 
 def straggler_due(m: Core, at: At) -> Array:

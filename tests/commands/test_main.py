@@ -214,12 +214,12 @@ def test_check_of_a_profile(profile: str, expected: int, tmp_path: Path, capsys:
 
 
 def test_a_log_that_is_cut_off_is_reported_up_to_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit 2, the line is named, and what came before is still there."""
+    """A caution names the line, as a process that was killed leaves it, and what came before is judged."""
     log = tmp_path / "cut.ndjson"
     log.write_bytes(SEED.read_bytes()[:-20])
     code, out, _ = run("check", str(log), capsys=capsys)
-    assert code == 2
-    assert "line 25: not a JSON object" in out
+    assert code == 1
+    assert "line 25: the log ends in the middle of it" in out
     assert "Transferring over Failed" in out
 
 

@@ -72,7 +72,8 @@ def test_the_gentlest_world_is_named() -> None:
     """A lost wake-up takes an early message and an unlocked update; in an orderly network there is none."""
     ((cell,),) = decide("sglang-0.5.23", "split", [1], ["no-lost-wakeup"])
     assert isinstance(cell.verdict, Refuted)
-    assert cell.verdict.world is WORLDS[1]
+    assert cell.verdict.world.network == "early"
+    assert cell.verdict.world in WORLDS[1].parts
     assert [name for name, _ in cell.verdict.run][-1] == "create.store"
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, get_args
+from typing import Any
 
 import attrs
 import numpy as np
@@ -30,7 +30,7 @@ from kvlatch.spec import traces
 from kvlatch.spec.designs import DESIGNS
 from kvlatch.spec.model import Action, Instance
 from kvlatch.spec.protocol import gen, status
-from kvlatch.spec.schema import Network
+from kvlatch.spec.schema import NETWORKS, Network
 from kvlatch.spec.terms import evaluate
 from tests.reference.arrays import cupy_facade
 from tests.reference.arrays.lockstep import (
@@ -52,7 +52,7 @@ PINNED = sorted((Path(__file__).parents[3] / "proofs" / "traces").glob("*.itf.js
 TRACES = [path for path in PINNED if isinstance(traces.read(path).instance, Instance)]
 """Those of the room, which the array manager is a manager of."""
 
-REUSED, TWO_CHUNKS, TWO_WORKERS = Instance(1, 1, 2), Instance(1, 2, 1), Instance(2, 2, 1)
+REUSED, TWO_CHUNKS, TWO_WORKERS, SMALL = Instance(1, 1, 2), Instance(1, 2, 1), Instance(2, 2, 1), Instance(1, 1, 1)
 TWO_ROOMS = Instance(workers=2, chunks=2, requests=2, rooms=2)
 
 FEWER = settings(max_examples=settings().max_examples // 4, suppress_health_check=[HealthCheck.too_slow])
@@ -72,6 +72,7 @@ WORLDS = [
     *((row, REUSED) for row in rows("late")),
     *((row, TWO_CHUNKS) for row in rows("disorderly", *NO_FIX)),
     *((row, TWO_WORKERS) for row in rows("orderly", "latch", "sglang-0.5.23")),
+    *((row, SMALL) for network in NETWORKS for row in rows(network, "seed-control", "latch")),
 ]
 
 
@@ -260,7 +261,7 @@ def test_every_counterexample_replays(path: Path) -> None:
     """The manager takes the steps of a counterexample through the states that the file records, to a bad one."""
     trace = traces.read(path)
     run = traces.verify(trace)
-    [network] = [network for network in get_args(Network) if network == trace.network]
+    [network] = [network for network in NETWORKS if network == trace.network]
     [row] = [row for row in rows(network, trace.design) if row.atomicity == trace.atomicity]
     manager, machine = row.manager(Instance(**attrs.asdict(trace.instance))), run.meaning.machine
     assert labels(manager, machine) == trace.steps[0].state

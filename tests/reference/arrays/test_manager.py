@@ -280,7 +280,10 @@ def test_what_is_no_batch(columns: dict[str, Any], error: type[Exception], says:
         ({"pages": -3}, r"pages is -3, not a number from 1 to \d+"),
         ({"page_bytes": 12}, "page_bytes is 12, not a multiple of 8"),
         ({"atomicity": "split"}, "latch is locked or cas, not split"),
-        ({"network": "down"}, "unknown network 'down'; it is orderly, late, disorderly"),
+        (
+            {"network": "down"},
+            "unknown network 'down'; it is orderly, lossy, early, overdue, doubling, late, disorderly",
+        ),
     ],
 )
 def test_what_is_no_manager(arguments: dict[str, Any], says: str) -> None:

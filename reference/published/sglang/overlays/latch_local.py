@@ -3,9 +3,8 @@
 * One lock. The first terminal status wins under it; create, clear and conclude are steps under it.
 * A room is opened by its sender and by nobody else: metadata that comes before is kept, and makes no entry. A second
   sender on a room that is open fails at once, and clears nothing. What is left of a request that has failed is dropped.
-* A chunk belongs to the sender that sent it, which sends none when it does not have the room. It is counted from when
-  it is queued to when the worker comes back for more, and it is dropped if its sender has the room no more, or
-  the room has failed.
+* A chunk belongs to the sender that sent it, which sends none when it does not have the room. It is counted until the
+  worker comes back for more, and dropped if its sender has the room no more, or the room has failed.
 * An end is reported when no chunk is counted any more: neither to the scheduler, which would release pages under a
   transfer, nor to decode.
 * A chunk whose transfer infos are gone fails the request, in `send` and in the worker.
